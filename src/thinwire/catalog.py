@@ -1,0 +1,85 @@
+"""The one list of codec names, and the parser of codec texts such as "terngrad:clip=2.5"."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from thinwire.codec import Codec
+from thinwire.coders.base import Coder
+from thinwire.coders.floats import Cast, Dense
+from thinwire.coders.ternary import Ternary
+from thinwire.errors import CodecError
+from thinwire.options import read_options
+from thinwire.stages.base import Stage
+from thinwire.stages.clip import Clip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A name, the link it makes, the options it fixes, and the option a bare value is for (`topk:0.01`)."""
+
+    link: type[Stage] | type[Coder]
+    about: str
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    bare: str | None = None
+
+
+CATALOG: Mapping[str, Entry] = MappingProxyType(
+    {
+        "dense": Entry(Dense, "the gradient as it is"),
+        "fp16": Entry(Cast, "16-bit floats, 5 bits of exponent", {"to": "fp16"}),
+        "bf16": Entry(Cast, "16-bit floats, 8 bits of exponent", {"to": "bf16"}),
+        "terngrad": Entry(Ternary, "{-1, 0, +1} times a scale per layer", bare="clip"),
+        "clip": Entry(Clip, "stage: cut at c standard deviations", bare="c"),
+        "ternary": Entry(Ternary, "terngrad without clipping, for chains", {"clip": float("inf")}),
+    }
+)
+
+
+def parse(text: str) -> Codec:
+    """Reads a codec text: links joined by ">>", each `name`, `name:value` or `name:option=value,...`.
+
+    >>> parse("terngrad:clip=off,block=2048").merge.value
+    'int'
+    """
+    links = [_link(part.strip(), text) for part in text.split(">>")]
+    *stages, coder = links
+    for stage in stages:
+        if not isinstance(stage, Stage):
+            raise CodecError(f'codec "{text}": "{stage}" packs numbers into bits, so it must be the last link')
+    if not isinstance(coder, Coder):
+        raise CodecError(f'codec "{text}" ends in a stage: add a coder behind it, for example ">> ternary"')
+    return Codec(text, tuple(s for s in stages if isinstance(s, Stage)), coder)
+
+
+def _link(part: str, text: str) -> Stage | Coder:
+    name, _, rest = part.partition(":")
+    name = name.strip()
+    if name not in CATALOG:
+        close = difflib.get_close_matches(name, CATALOG, 1)
+        hint = f'did you mean "{close[0]}"? ' if close else ""
+        raise CodecError(f'codec "{text}": there is no codec "{name}": {hint}known are {", ".join(CATALOG)}')
+    entry = CATALOG[name]
+    texts = _option_texts(rest, name, entry, text)
+    for option in texts:
+        if option in entry.fixed:
+            raise CodecError(f'codec "{text}": {option} is fixed by the name "{name}"')
+    return entry.link(**entry.fixed, **read_options(entry.link, texts, f'codec "{text}": {name}'))
+
+
+def _option_texts(rest: str, name: str, entry: Entry, text: str) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for item in filter(None, (item.strip() for item in rest.split(","))):
+        option, equals, value = (piece.strip() for piece in item.partition("="))
+        if not equals:
+            if entry.bare is None:
+                raise CodecError(f'codec "{text}": {name} takes no bare value "{item}": write option=value')
+            option, value = entry.bare, item
+        if option in texts:
+            raise CodecError(f'codec "{text}": option {option} of {name} is given twice')
+        texts[option] = value
+    return texts

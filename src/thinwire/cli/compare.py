@@ -1,0 +1,75 @@
+"""`thinwire compare`: the same training with several codecs and seeds, side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from thinwire.cli.options import (
+    Batch,
+    Data,
+    Epochs,
+    Json,
+    LearningRate,
+    Model,
+    NetworkName,
+    Out,
+    Picture,
+    Rate,
+    Seed,
+    Steps,
+    TaskName,
+    Workers,
+    adapted,
+)
+from thinwire.lab.network import AUTO
+from thinwire.lab.recipe import recipe_for
+
+
+def compare(
+    task: TaskName,
+    codecs: Annotated[
+        str, typer.Option(help="Codecs, the first is the baseline; separated by commas.")
+    ] = "ddp,terngrad",
+    seeds: Annotated[int, typer.Option(help="Runs of every codec, each with a seed of its own.")] = 1,
+    workers: Workers = 4,
+    rate: Rate = None,
+    model: Model = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
+    batch: Batch = None,
+    lr: LearningRate = None,
+    seed: Seed = 0,
+    data: Data = None,
+    out: Out = Path("runs"),
+    network: NetworkName = AUTO,
+    json: Json = False,
+    png: Picture = False,
+) -> None:
+    """Train with each codec and each seed, interleaved, and compare accuracy, bytes and time.
+
+    A codec whose options contain commas is put in quotes: --codecs 'ddp,"terngrad:clip=2.5,block=512"'.
+
+    \b
+    thinwire compare digits
+    thinwire compare mnist --codecs ddp,terngrad --seeds 3 --workers 4 --data DIR
+    thinwire compare cifar10 --model alexnet --steps 300 --rate 100mbit --codecs ddp,ddp-fp16,terngrad
+    thinwire compare digits --seeds 3 --json
+    """
+    from thinwire.cli.session import show_session, split_codecs
+    from thinwire.lab.session import Session, grid
+
+    recipe = adapted(recipe_for(task), model, workers, rate, epochs, steps, batch, lr, seed)
+    names = split_codecs(codecs)
+    session = Session(
+        title=f"{' against '.join(names)} on {task}",
+        name=f"compare-{task}",
+        recipes=grid(recipe, names, seeds),
+        out=out,
+        data=data,
+        network=network,
+        picture=png,
+    )
+    show_session(session, json)

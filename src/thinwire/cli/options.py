@@ -1,0 +1,47 @@
+"""Options that several commands share, and the recipe that follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from thinwire.lab.recipe import Recipe
+
+TaskName = Annotated[str, typer.Argument(help="digits, mnist, fashion-mnist, cifar10 or shakespeare.")]
+Model = Annotated[str | None, typer.Option(help="Model; default: the one of the task's recipe.")]
+Workers = Annotated[int, typer.Option(help="Worker processes.")]
+Rate = Annotated[
+    str | None, typer.Option(help="Rate of every worker's link, e.g. 100mbit; default: no limit.")
+]
+Epochs = Annotated[float | None, typer.Option(help="Passes over the data; default: the task's recipe.")]
+Steps = Annotated[int | None, typer.Option(help="Steps, instead of epochs.")]
+Batch = Annotated[int | None, typer.Option(help="Examples per worker and step.")]
+LearningRate = Annotated[float | None, typer.Option("--lr", help="Learning rate at its highest.")]
+Seed = Annotated[int, typer.Option(help="Seed of weights, data order and codec.")]
+Data = Annotated[
+    Path | None, typer.Option(help="Folder of data sets; default: a cache folder, filled by download.")
+]
+Out = Annotated[Path, typer.Option(help="Where the run folder is made.")]
+NetworkName = Annotated[str, typer.Option(help="auto, netlab (root), emulated or loopback.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON rows instead of a table.")]
+Picture = Annotated[bool, typer.Option("--png", help="Also write report.png.")]
+
+
+def adapted(
+    recipe: Recipe,
+    model: str | None,
+    workers: int,
+    rate: str | None,
+    epochs: float | None,
+    steps: int | None,
+    batch: int | None,
+    lr: float | None,
+    seed: int,
+) -> Recipe:
+    """The task's recipe with what the user asked for on the command line."""
+    wishes: dict[str, Any] = {"model": model, "epochs": epochs, "batch": batch, "lr": lr}
+    wished = {name: value for name, value in wishes.items() if value is not None}
+    return replace(recipe, workers=workers, rate=rate, steps=steps, seed=seed, **wished)

@@ -1,0 +1,1 @@
+"""Coders: the last link of a codec, numbers to packed bits."""

@@ -1,0 +1,89 @@
+"""What a coder is (options only) and what it becomes once bound to a lane (a Packer)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from thinwire.kernels import Kernels
+from thinwire.key import Key
+from thinwire.spec import Layout
+
+
+class Merge(Enum):
+    """How payloads of several ranks become one: it follows from the links of a codec."""
+
+    SUM = "sum"  # payloads add as floats
+    INT = "int"  # payloads add exactly, as integers under a scale that all ranks share
+    GATHER = "gather"  # every payload is decoded by itself, then the values are added
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a lane is coded: what is bound besides the tensors."""
+
+    world: int
+    rank: int
+    device: torch.device
+    kernels: Kernels
+
+
+class Coder(ABC):
+    """The last link of a codec: numbers to packed bits. Frozen options, no data."""
+
+    own_dtype: ClassVar[bool] = False  # True: takes the tensors' own dtype, else float32
+    gentle: ClassVar[bool] = False  # True: good for every tensor, norms and last layers too
+
+    @property
+    @abstractmethod
+    def merge(self) -> Merge:
+        """How its payloads merge."""
+
+    @property
+    @abstractmethod
+    def shardable(self) -> bool:
+        """True if payloads can be cut into granules that are merged apart from each other."""
+
+    @abstractmethod
+    def bind(self, layout: Layout, place: Place) -> Packer:
+        """Makes the tables for one lane; raises PlanError if this world cannot be served."""
+
+
+class Packer(ABC):
+    """A coder bound to the tensors of a lane: all sizes are known before any data exist.
+
+    A payload is `num_granules * granule_bytes` bytes; shards of it are whole granules.
+    """
+
+    num_granules: int
+    granule_bytes: int
+    agree_words: int = 0  # int32 words whose maximum over the ranks must be known before encoding
+    wire_dtype: torch.dtype = torch.uint8  # what a SUM payload is added as
+
+    def offer(self, x: Tensor, words: Tensor) -> None:
+        """Step 1, local: writes the `agree_words` words that all ranks maximise."""
+
+    @abstractmethod
+    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+        """Step 2, local and pure: x under the agreed words to payload bytes (the payload may be longer: padding)."""
+
+    @abstractmethod
+    def sum_bytes(self, num_granules: int) -> int:
+        """Bytes of `num_granules` merged granules."""
+
+    @abstractmethod
+    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
+        """Step 3, at the owner: (ranks, bytes) of the same granules to one merged piece."""
+
+    @abstractmethod
+    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
+        """Step 4: (shards, bytes) of merged pieces, all granules in order, to the mean over the ranks."""
+
+    @abstractmethod
+    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
+        """What this rank's payload alone stands for; error feedback and error statistics need it."""

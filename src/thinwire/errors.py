@@ -1,0 +1,27 @@
+"""The errors a user can meet; each message names the value, the rule and the way out."""
+
+from __future__ import annotations
+
+
+class ThinwireError(Exception):
+    """Base of everything thinwire raises on purpose."""
+
+
+class CodecError(ThinwireError, ValueError):
+    """A codec text or option that cannot be honoured."""
+
+
+class PlanError(ThinwireError, ValueError):
+    """A plan that cannot work: an illegal route, mismatching ranks, tensors nobody can compress."""
+
+
+class PeerError(ThinwireError, RuntimeError):
+    """An exchange that failed because of another rank; names the rank and the stage."""
+
+
+class StateError(ThinwireError, ValueError):
+    """A state dict that does not fit this compressor."""
+
+
+class LabError(ThinwireError, RuntimeError):
+    """A user's mistake in the laboratory: data, netlab, runs, command line."""

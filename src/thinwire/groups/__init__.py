@@ -1,0 +1,1 @@
+"""Groups: the only door to the network."""

@@ -1,0 +1,78 @@
+"""What a group can do, and how many bytes each act makes a rank send."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+SMALL_BYTES = 16384  # maxima of at most this many bytes go straight to every peer: one hop instead of 2(N-1)
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a rank says when its exchange fails. `own`: the fault is its own, not a peer's."""
+
+    stage: str
+    text: str
+    own: bool
+
+
+class Group(ABC):
+    """N ranks that exchange tensors. All ranks call the same acts in the same order with the same sizes."""
+
+    rank: int
+    size: int
+
+    @abstractmethod
+    def sum_(self, tensor: Tensor) -> None:
+        """Adds a float tensor over all ranks, in place (ring all-reduce)."""
+
+    @abstractmethod
+    def max_(self, words: Tensor) -> None:
+        """Maximum of an int32 tensor over all ranks, in place."""
+
+    @abstractmethod
+    def swap(self, send: Tensor, receive: Tensor) -> None:
+        """All-to-all: row r of `send` (ranks, bytes) goes to rank r; row r of `receive` came from rank r."""
+
+    @abstractmethod
+    def gather(self, send: Tensor, receive: Tensor) -> None:
+        """All-gather: row r of `receive` (ranks, bytes) is what rank r sent."""
+
+    @abstractmethod
+    def confess(self, note: Note) -> Mapping[int, Note]:
+        """After a failure: tells the peers why, aborts, and waits a moment for what they have to tell.
+
+        Ranks that are missing in the result gave no sign of life.
+        """
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Closes the connections, so that no peer waits for this rank."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Gives up the group at the end of a healthy life."""
+
+
+def sum_bytes(nbytes: int, size: int) -> int:
+    """Sent by one rank in a ring all-reduce of `nbytes`: 2 (N-1)/N of it."""
+    return 2 * (size - 1) * nbytes // size
+
+
+def max_bytes(nbytes: int, size: int) -> int:
+    """Sent by one rank to find a maximum: (N-1) copies while small, else a ring all-reduce."""
+    return (size - 1) * nbytes if nbytes <= SMALL_BYTES else sum_bytes(nbytes, size)
+
+
+def swap_bytes(nbytes: int, size: int) -> int:
+    """Sent by one rank in an all-to-all of `nbytes` in all."""
+    return nbytes // size * (size - 1)
+
+
+def gather_bytes(nbytes: int, size: int) -> int:
+    """Sent by one rank in an all-gather of `nbytes` a rank."""
+    return nbytes * (size - 1)

@@ -1,0 +1,116 @@
+"""N ranks as threads of one process: for tests, and for simulating many workers without a network."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from torch import Tensor
+
+from thinwire.errors import PeerError
+from thinwire.groups.base import Group, Note
+
+T = TypeVar("T")
+
+
+class _Table:
+    """The table the threads meet at: a slot per rank and a barrier."""
+
+    def __init__(self, size: int, timeout_s: float) -> None:
+        self.slots: list[Tensor | None] = [None] * size
+        self.notes: dict[int, Note] = {}
+        self.barrier = threading.Barrier(size, timeout=timeout_s)
+
+
+class ThreadGroup(Group):
+    """One rank of `ThreadGroup.make(n)`; sums go in rank order, so they are the same on every rank."""
+
+    def __init__(self, rank: int, size: int, table: _Table) -> None:
+        self.rank, self.size, self._table = rank, size, table
+
+    @classmethod
+    def make(cls, size: int, timeout_s: float = 60.0) -> list[ThreadGroup]:
+        table = _Table(size, timeout_s)
+        return [cls(rank, size, table) for rank in range(size)]
+
+    def sum_(self, tensor: Tensor) -> None:
+        def total(parts: list[Tensor]) -> Tensor:
+            result = parts[0].clone()
+            for part in parts[1:]:
+                result += part
+            return result
+
+        tensor.copy_(self._meet(tensor, total))
+
+    def max_(self, words: Tensor) -> None:
+        def largest(parts: list[Tensor]) -> Tensor:
+            result = parts[0].clone()
+            for part in parts[1:]:
+                result = result.maximum(part)
+            return result
+
+        words.copy_(self._meet(words, largest))
+
+    def swap(self, send: Tensor, receive: Tensor) -> None:
+        def mine(parts: list[Tensor]) -> None:
+            for rank, part in enumerate(parts):
+                receive[rank].copy_(part[self.rank])
+
+        self._meet(send, mine)
+
+    def gather(self, send: Tensor, receive: Tensor) -> None:
+        def all_of(parts: list[Tensor]) -> None:
+            for rank, part in enumerate(parts):
+                receive[rank].copy_(part)
+
+        self._meet(send, all_of)
+
+    def confess(self, note: Note) -> Mapping[int, Note]:
+        self._table.notes[self.rank] = note
+        self.abort()
+        return dict(self._table.notes)
+
+    def abort(self) -> None:
+        self._table.barrier.abort()
+
+    def close(self) -> None:
+        pass
+
+    def _meet(self, tensor: Tensor, read: Callable[[list[Tensor]], T]) -> T:
+        """Puts a tensor on the table, waits for all, reads, waits until all have read."""
+        self._table.slots[self.rank] = tensor
+        try:
+            self._table.barrier.wait()
+            result = read([slot for slot in self._table.slots if slot is not None])
+            self._table.barrier.wait()
+        except threading.BrokenBarrierError:
+            raise PeerError("a rank of the thread group left the exchange") from None
+        return result
+
+
+def run_ranks(size: int, work: Callable[[ThreadGroup], T], timeout_s: float = 60.0) -> list[T]:
+    """Runs `work(group)` on `size` threads and gives their results in rank order; the first error is raised.
+
+    >>> run_ranks(3, lambda group: group.rank * 10)
+    [0, 10, 20]
+    """
+    results: dict[int, T] = {}
+    errors: dict[int, BaseException] = {}
+
+    def body(group: ThreadGroup) -> None:
+        try:
+            results[group.rank] = work(group)
+        except BaseException as error:  # handed to the caller below
+            errors[group.rank] = error
+            group.abort()
+
+    threads = [threading.Thread(target=body, args=(g,)) for g in ThreadGroup.make(size, timeout_s)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    first_own = [error for error in errors.values() if not isinstance(error, PeerError)]
+    for error in first_own + list(errors.values()):
+        raise error
+    return [results[rank] for rank in range(size)]

@@ -1,0 +1,42 @@
+"""A group around another group: the base of wrappers that add one behaviour each."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
+
+from thinwire.groups.base import Group, Note, gather_bytes, max_bytes, sum_bytes, swap_bytes
+
+
+class WrappedGroup(Group):
+    """Hands every act on; `act` sees its name and the bytes this rank sends in it."""
+
+    def __init__(self, inner: Group) -> None:
+        self.inner, self.rank, self.size = inner, inner.rank, inner.size
+
+    @abstractmethod
+    def act(self, name: str, nbytes: int, run: Callable[[], None]) -> None:
+        """Runs one act."""
+
+    def sum_(self, tensor: Tensor) -> None:
+        self.act("sum", sum_bytes(tensor.nbytes, self.size), lambda: self.inner.sum_(tensor))
+
+    def max_(self, words: Tensor) -> None:
+        self.act("max", max_bytes(words.nbytes, self.size), lambda: self.inner.max_(words))
+
+    def swap(self, send: Tensor, receive: Tensor) -> None:
+        self.act("swap", swap_bytes(send.nbytes, self.size), lambda: self.inner.swap(send, receive))
+
+    def gather(self, send: Tensor, receive: Tensor) -> None:
+        self.act("gather", gather_bytes(send.nbytes, self.size), lambda: self.inner.gather(send, receive))
+
+    def confess(self, note: Note) -> Mapping[int, Note]:
+        return self.inner.confess(note)
+
+    def abort(self) -> None:
+        self.inner.abort()
+
+    def close(self) -> None:
+        self.inner.close()

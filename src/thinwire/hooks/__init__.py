@@ -1,0 +1,1 @@
+"""Hooks: thin adaptors that put the engine below a training framework."""

@@ -1,0 +1,158 @@
+"""A compressor: an engine behind a worker thread, with the names and the life of one model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from thinwire import blame
+from thinwire.engine import Bucket, Engine
+from thinwire.errors import StateError
+from thinwire.groups.base import Group, sum_bytes
+from thinwire.kernels import pick
+from thinwire.plan import Plan
+from thinwire.policy import Model, Policy
+from thinwire.report import LayerReport, Report
+from thinwire.spec import Layout, Spec
+from thinwire.state import gathered_state, load_state, local_state
+from thinwire.worker import Worker
+
+
+class Compressor:
+    """What `tw.compress` returns: the running exchange of one model's gradients, its report and its state."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        group: Group,
+        device: torch.device,
+        module: nn.Module | None,
+        *,
+        memory: str | None = None,
+        route: str | None = None,
+        seed: int = 0,
+        kernels: str | None = None,
+        loss_scale: Callable[[], float] | None = None,
+    ) -> None:
+        self.policy, self.group, self.device = policy, group, device
+        self._options = {"memory": memory, "route": route}
+        self._named = module is not None
+        self._loss_scale = loss_scale
+        self._names: dict[int, str] = {}
+        self._layouts: dict[tuple[int, ...], Layout] = {}
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        model = Model.of(module) if module is not None else Model(())
+        if module is not None:
+            self._names = {id(p): name for name, p in module.named_parameters()}
+        plan = self._plan(model) if module is not None else Plan((), group.size)
+        self.engine = Engine(plan, group, device, seed, pick(device, kernels))
+        self._worker = Worker(lambda error: blame.explain(error, self.engine.clock.current, group))
+
+    @property
+    def plan(self) -> Plan:
+        """Every tensor's codec, memory and route; print it."""
+        return self.engine.plan
+
+    @property
+    def error(self) -> Exception | None:
+        """The error that ended this compressor's exchanges, or None."""
+        return self._worker.error
+
+    def exchange(self, buffer: Tensor, parameters: list[Tensor], is_last: bool, done: Callable[[], None]) -> None:
+        """Queues the exchange of one flat bucket; `done` is called when its means (or an error) are there."""
+        unit = self._loss_scale() if self._loss_scale else 1.0
+        bucket = Bucket(buffer, self._layout(parameters), unit)
+        ready = self._record()
+
+        def job() -> None:
+            with torch.cuda.stream(self._stream):
+                if ready is not None:
+                    ready.wait()
+                self.engine.exchange(bucket)
+            if is_last:
+                self.engine.end_step()
+
+        def finish() -> None:
+            with torch.cuda.stream(self._stream):
+                done()
+
+        self._worker.submit(job, finish)
+
+    def report(self) -> Report:
+        """Bytes, ratio, seconds by stage and errors by layer, so far and on this worker."""
+        engine = self.engine
+        steps = max(1, engine.statistics.steps)
+        layers = tuple(
+            LayerReport(
+                layer.name,
+                layer.numel,
+                layer.codec,
+                layer.bytes_per_step,
+                8 * layer.bytes_per_step / max(1, layer.numel),
+                layer.relative_error,
+            )
+            for layer in list(engine.statistics.layers.values())
+        )
+        return Report(
+            codec=str(self.policy.rest),
+            world=self.group.size,
+            kernels=engine.place.kernels.name,
+            steps=engine.statistics.steps,
+            bytes_per_step=engine.group.total_bytes / steps,
+            dense_bytes_per_step=sum_bytes(4 * sum(layer.numel for layer in layers), self.group.size),
+            seconds=dict(engine.clock.seconds),
+            layers=layers,
+        )
+
+    def state_dict(self, *, gather: bool = False) -> dict[str, Any]:
+        """What to save: this rank's own state, or with `gather` (collective) that of all ranks."""
+        self._want_names("state_dict")
+        return self._worker.call(lambda: (gathered_state if gather else local_state)(self.engine))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where `state` was taken; refuses the state of another model, codec, version or rank."""
+        self._want_names("load_state_dict")
+        load_state(self.engine, state)
+
+    def close(self) -> None:
+        """Ends the worker thread and gives up the connections; the model's gradients stay local from then on."""
+        self._worker.close()
+        if self.error is None:
+            self.group.close()
+
+    def _want_names(self, what: str) -> None:
+        if not self._named:
+            raise StateError(f"{what} needs parameter names: pass model= to ddp_hook")
+
+    def _plan(self, model: Model) -> Plan:
+        return Plan.of(self.policy, model, self.group.size, **self._options)
+
+    def _layout(self, parameters: list[Tensor]) -> Layout:
+        ids = tuple(map(id, parameters))
+        layout = self._layouts.get(ids)
+        if layout is None:
+            layout = self._layouts[ids] = Layout.packed(
+                Spec(self._name(p), tuple(p.shape), p.dtype) for p in parameters
+            )
+            self._plan_new(layout)
+        return layout
+
+    def _name(self, parameter: Tensor) -> str:
+        """Its name in the model, else one by arrival, which is the same on all ranks."""
+        return self._names.setdefault(id(parameter), f"parameter {len(self._names)}")
+
+    def _plan_new(self, layout: Layout) -> None:
+        known = {entry.spec.name for entry in self.plan.entries}
+        new = tuple(spec for spec in layout.specs if spec.name not in known)
+        if new:
+            self.engine.plan = self.plan.joined(self._plan(Model(new)))
+
+    def _record(self) -> torch.cuda.Event | None:
+        if self._stream is None:
+            return None
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(self.device))
+        return event

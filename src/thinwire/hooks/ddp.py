@@ -1,0 +1,162 @@
+"""The DDP adaptor: `compress` for a DistributedDataParallel model, `ddp_hook` for the (state, hook) pair."""
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from thinwire.codec import Codec
+from thinwire.errors import PlanError
+from thinwire.groups.base import Group
+from thinwire.groups.emulated import Emulated, Link
+from thinwire.groups.torch import TorchGroup
+from thinwire.hooks.compressor import Compressor
+from thinwire.policy import KEEP_DENSE, MIN_NUMEL, Policy
+
+# No `from __future__ import annotations` here: DDP compares the annotations of a hook with the real classes.
+CodecLike = str | Codec | Mapping[str, str | Codec]
+Hook = Callable[[Compressor, dist.GradBucket], torch.futures.Future[torch.Tensor]]
+
+
+def hook(state: Compressor, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Queues a bucket and hands DDP a future of it.
+
+    The future always yields the bucket; an error is raised by a callback at the end of the backward pass,
+    because DDP turns a failed future into "Unable to cast ... to Tensor".
+    """
+    if state.error is not None:
+        raise state.error
+    buffer = bucket.buffer()
+    devices = [buffer.device] if buffer.is_cuda else []
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
+    _raise_after_backward(state)
+    state.exchange(buffer, bucket.parameters(), bucket.is_last(), lambda: future.set_result(buffer))
+    return future
+
+
+def ddp_hook(
+    codec: CodecLike,
+    *,
+    model: nn.Module | None = None,
+    process_group: dist.ProcessGroup | None = None,
+    device: torch.device | None = None,
+    **options: Any,
+) -> tuple[Compressor, Hook]:
+    """The pair that every PyTorch front end takes: `ddp.register_comm_hook(*tw.ddp_hook("terngrad", model=net))`.
+
+    Without `model` tensors have no names: rules by name and `state_dict` are errors, and the last layer and
+    embeddings cannot be told apart, so they are compressed too. Options are those of `compress`.
+    """
+    module = model.module if isinstance(model, DistributedDataParallel) else model
+    policy, rest = _policy(codec, options)
+    if module is None:
+        _check_nameless(policy)
+    else:
+        _refuse_sparse(module)
+    if device is None:
+        device = next(module.parameters()).device if module is not None and any(True for _ in module.parameters()) else torch.device("cpu")
+    return Compressor(policy, _group(process_group, rest.pop("link", None)), device, module, **rest), hook
+
+
+def compress(
+    model: DistributedDataParallel,
+    codec: CodecLike = "terngrad",
+    *,
+    memory: str | None = None,
+    route: str | None = None,
+    keep_dense: Iterable[str] = KEEP_DENSE,
+    min_numel: int = MIN_NUMEL,
+    seed: int = 0,
+    grad_scaler: torch.amp.GradScaler | None = None,
+    link: Link | None = None,
+    kernels: str | None = None,
+) -> Compressor:
+    """Makes a DDP model send compressed gradients; nothing else in the training script changes.
+
+    `codec` is a text ("terngrad", "terngrad:clip=off"), a codec, or patterns with codecs
+    ({"fc*": "terngrad", "*": "dense"}). `memory` and `route` overrule the codec's own; `keep_dense` and
+    `min_numel` say what stays dense by rule; `grad_scaler` is needed by memories under mixed precision;
+    `link` makes the network as slow as a given one.
+
+    >>> compressor = compress(ddp_model, "terngrad")            # doctest: +SKIP
+    >>> loss.backward(); optimizer.step()                       # doctest: +SKIP
+    >>> print(compressor.report())                              # doctest: +SKIP
+    """
+    if not isinstance(model, DistributedDataParallel):
+        raise PlanError(
+            f"compress takes a DistributedDataParallel model, not {type(model).__name__}: wrap it first, "
+            "model = DistributedDataParallel(net)"
+        )
+    state, comm_hook = ddp_hook(
+        codec,
+        model=model,
+        process_group=model.process_group,
+        device=model.device if isinstance(model.device, torch.device) else next(model.parameters()).device,
+        memory=memory,
+        route=route,
+        keep_dense=keep_dense,
+        min_numel=min_numel,
+        seed=seed,
+        grad_scaler=grad_scaler,
+        link=link,
+        kernels=kernels,
+    )
+    model.register_comm_hook(state, comm_hook)
+    return state
+
+
+def _policy(codec: CodecLike, options: dict[str, Any]) -> tuple[Policy, dict[str, Any]]:
+    """The policy, and the options that are not its own."""
+    rest = dict(options)
+    keep_dense, min_numel = rest.pop("keep_dense", KEEP_DENSE), rest.pop("min_numel", MIN_NUMEL)
+    scaler = rest.pop("grad_scaler", None)
+    if scaler is not None:
+        rest["loss_scale"] = scaler.get_scale
+    return Policy.of(codec, keep_dense, min_numel), rest
+
+
+def _group(process_group: dist.ProcessGroup | None, link: Link | None) -> Group:
+    if not dist.is_initialized():
+        raise PlanError("torch.distributed is not initialised: call torch.distributed.init_process_group first")
+    group = TorchGroup(process_group)
+    return Emulated(group, link) if link is not None else group
+
+
+def _check_nameless(policy: Policy) -> None:
+    if policy.rules:
+        raise PlanError(
+            f'rules by name ("{policy.rules[0][0]}") need parameter names: pass model= to ddp_hook'
+        )
+    unknown = [word for word in ("last", "embedding") if word in policy.keep_dense]
+    if unknown and not policy.rest.gentle:
+        warnings.warn(
+            f"ddp_hook without model= cannot tell which tensors are {' or '.join(unknown)}: they are compressed "
+            'too. Pass model=, or keep_dense=("vector", "small") if that is what you want',
+            stacklevel=3,
+        )
+
+
+def _refuse_sparse(module: nn.Module) -> None:
+    for name, child in module.named_modules():
+        if isinstance(child, nn.Embedding | nn.EmbeddingBag) and child.sparse:
+            raise PlanError(
+                f"{name} has sparse gradients, which cannot be compressed: make it with sparse=False"
+            )
+
+
+def _raise_after_backward(state: Compressor) -> None:
+    """Queues a callback behind DDP's own: it runs when all buckets of this backward pass are done."""
+
+    def check() -> None:
+        if state.error is not None:
+            raise state.error
+
+    engine = torch.autograd.Variable._execution_engine
+    try:
+        engine.queue_callback(check)
+    except RuntimeError:  # not in a backward pass: a rank that has joined early shadows the others
+        return

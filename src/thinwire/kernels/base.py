@@ -1,0 +1,64 @@
+"""What a set of kernels offers, one family per codec that needs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+
+class TernaryKernels(Protocol):
+    """Tensors are flat; `table` holds (offset, numel, row, scale, block) per tensor; results are written in place."""
+
+    def scales(
+        self,
+        x: Tensor,
+        table: Tensor,
+        clip: float,
+        scaler_is_bound: bool,
+        scale_bits: Tensor,
+        bounds: Tensor,
+        /,
+    ) -> None: ...
+
+    def encode(
+        self,
+        x: Tensor,
+        table: Tensor,
+        keys: Tensor,
+        scale: Tensor,
+        bounds: Tensor,
+        digits: int,
+        payload: Tensor,
+        /,
+    ) -> None: ...
+
+    def add(
+        self, payloads: Tensor, num_payloads: int, digits: int, sum_digits: int, words: Tensor, /
+    ) -> None: ...
+
+    def decode_sum(
+        self,
+        words: Tensor,
+        num_shards: int,
+        rows_per_shard: int,
+        num_summands: int,
+        sum_digits: int,
+        table: Tensor,
+        steps: Tensor,
+        x: Tensor,
+        /,
+    ) -> None: ...
+
+    def decode_own(
+        self, payload: Tensor, digits: int, table: Tensor, scale: Tensor, x: Tensor, /
+    ) -> None: ...
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """A named set of kernels. `name` is "reference" or "cpu-<instruction set>"."""
+
+    name: str
+    ternary: TernaryKernels

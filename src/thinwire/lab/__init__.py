@@ -1,0 +1,1 @@
+"""The laboratory: tasks, training runs, networks on one machine, and reports."""

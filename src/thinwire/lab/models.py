@@ -1,0 +1,178 @@
+"""Models by name: plain torch.nn networks for the lab's tasks, and the shape of what they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from types import MappingProxyType
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from thinwire.errors import LabError
+
+CONTEXT = 64  # characters a char-transformer looks back
+
+
+def digits_cnn(classes: int) -> nn.Module:
+    """Two convolutions and two fully-connected layers for 8x8 pictures: 151,306 parameters."""
+    return nn.Sequential(
+        *(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU()),
+        *(nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(64 * 4 * 4, 128), nn.ReLU()),
+        nn.Linear(128, classes),
+    )
+
+
+def lenet(classes: int) -> nn.Module:
+    """Caffe's LeNet (20-50-500) for 28x28 pictures; 431,080 parameters."""
+    return nn.Sequential(
+        *(nn.Conv2d(1, 20, 5), nn.MaxPool2d(2)),
+        *(nn.Conv2d(20, 50, 5), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(50 * 4 * 4, 500), nn.ReLU()),
+        nn.Linear(500, classes),
+    )
+
+
+def cifarnet(classes: int) -> nn.Module:
+    """The CIFAR-10 network of TernGrad's experiments (TensorFlow's tutorial: two convolutions, 384, 192)."""
+    return nn.Sequential(
+        *(
+            nn.Conv2d(3, 64, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(3, 2, 1),
+            nn.LocalResponseNorm(9, 0.009, 0.75),
+        ),
+        *(
+            nn.Conv2d(64, 64, 5, padding=2),
+            nn.ReLU(),
+            nn.LocalResponseNorm(9, 0.009, 0.75),
+            nn.MaxPool2d(3, 2, 1),
+        ),
+        *(nn.Flatten(), nn.Linear(64 * 8 * 8, 384), nn.ReLU()),
+        *(nn.Linear(384, 192), nn.ReLU()),
+        nn.Linear(192, classes),
+    )
+
+
+def alexnet(classes: int) -> nn.Module:
+    """AlexNet's shape for 32x32 pictures: cheap convolutions, 95 % of 5.8 M parameters fully connected."""
+    return nn.Sequential(
+        *(nn.Conv2d(3, 32, 5, stride=2, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(32, 96, 3, padding=1), nn.ReLU()),
+        *(nn.Conv2d(96, 128, 3, padding=1), nn.ReLU()),
+        *(nn.Conv2d(128, 128, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Dropout(0.2), nn.Linear(128 * 4 * 4, 1536), nn.ReLU()),
+        *(nn.Dropout(0.2), nn.Linear(1536, 1536), nn.ReLU()),
+        nn.Linear(1536, classes),
+    )
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions beside a shortcut that subsamples and pads channels where the width grows."""
+
+    def __init__(self, narrow: int, wide: int) -> None:
+        super().__init__()
+        self.stride = 1 if narrow == wide else 2
+        self.pad = wide - narrow
+        self.conv1 = nn.Conv2d(narrow, wide, 3, self.stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(wide)
+        self.conv2 = nn.Conv2d(wide, wide, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(wide)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = functional.relu(self.norm1(self.conv1(x)))
+        y = self.norm2(self.conv2(y))
+        shortcut = functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.pad))
+        return functional.relu(y + shortcut)
+
+
+def resnet20(classes: int) -> nn.Module:
+    """ResNet-20 for CIFAR-10 (He et al. 2015, section 4.2, option A shortcuts)."""
+    widths = (16, 16, 16, 16, 32, 32, 32, 64, 64, 64)
+    blocks = [ResidualBlock(narrow, wide) for narrow, wide in pairwise(widths)]
+    stem = (nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes))
+
+
+class CharTransformer(nn.Module):
+    """A small GPT over characters: token and place embeddings, causal pre-norm blocks, a linear read-out."""
+
+    def __init__(self, classes: int, width: int = 128, heads: int = 4, depth: int = 3) -> None:
+        super().__init__()
+        self.token = nn.Embedding(classes, width)
+        self.place = nn.Embedding(CONTEXT, width)
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(
+                width, heads, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True
+            )
+            for _ in range(depth)
+        )
+        self.norm = nn.LayerNorm(width)
+        self.read_out = nn.Linear(width, classes)
+
+    def forward(self, symbols: Tensor) -> Tensor:
+        length = symbols.shape[1]
+        mask = nn.Transformer.generate_square_subsequent_mask(length, device=symbols.device)
+        x = self.token(symbols) + self.place.weight[:length]
+        for block in self.blocks:
+            x = block(x, src_mask=mask, is_causal=True)
+        logits: Tensor = self.read_out(self.norm(x))
+        return logits
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """How to build a model and what it takes: the shape of one example and the usual number of classes."""
+
+    builder: Callable[[int], nn.Module]
+    input_shape: tuple[int, ...]
+    classes: int
+
+    def build(self, seed: int, classes: int | None = None) -> nn.Module:
+        """The model with weights drawn from `seed` alone: every worker starts with the same bits."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self.builder(self.classes if classes is None else classes)
+
+    def example(self, batch: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+        """Made-up inputs and targets of the right shape, for benchmarks that need no data set."""
+        generator = torch.Generator().manual_seed(seed)
+        if self.input_shape == (CONTEXT,):
+            symbols = torch.randint(self.classes, (2, batch, CONTEXT), generator=generator)
+            return symbols[0], symbols[1]
+        images = torch.randn(batch, *self.input_shape, generator=generator)
+        return images, torch.randint(self.classes, (batch,), generator=generator)
+
+
+MODELS: Mapping[str, ModelCard] = MappingProxyType(
+    {
+        "digits-cnn": ModelCard(digits_cnn, (1, 8, 8), 10),
+        "lenet": ModelCard(lenet, (1, 28, 28), 10),
+        "cifarnet": ModelCard(cifarnet, (3, 32, 32), 10),
+        "alexnet": ModelCard(alexnet, (3, 32, 32), 10),
+        "resnet20": ModelCard(resnet20, (3, 32, 32), 10),
+        "char-transformer": ModelCard(CharTransformer, (CONTEXT,), 65),
+    }
+)
+
+
+def model_card(name: str) -> ModelCard:
+    """The card of the model called `name`."""
+    if name not in MODELS:
+        raise LabError(f"unknown model {name!r}: choose one of {', '.join(MODELS)}")
+    return MODELS[name]
+
+
+def fit_check(name: str, task: str, example_shape: tuple[int, ...]) -> ModelCard:
+    """The card of a model, after checking that it takes examples of this shape."""
+    card = model_card(name)
+    if card.input_shape != example_shape:
+        fitting = [other for other, its in MODELS.items() if its.input_shape == example_shape]
+        raise LabError(
+            f"model {name!r} takes examples of shape {card.input_shape}, task {task!r} has {example_shape}: "
+            f"choose one of {', '.join(fitting)}"
+        )
+    return card

@@ -1,0 +1,164 @@
+"""Plots of a record for the HTML report, as plotly figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from thinwire.lab.comparison import compare
+from thinwire.lab.data.task import ACCURACY
+from thinwire.lab.outcome import Outcome, Row
+from thinwire.lab.record import Record
+from thinwire.lab.tables import byte_count
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+# Okabe and Ito's colours, told apart by colour-blind readers; the first codec, the baseline, is grey.
+COLOURS = ("#6b7280", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+STAGES = ("agree", "encode", "travel", "merge", "decode")
+STAGE_COLOURS = ("#56b4e9", "#0072b2", "#9ca3af", "#e69f00", "#009e73")
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+
+
+def colours(record: Record) -> dict[str, str]:
+    """The colour of each codec, the same in all plots."""
+    codecs = dict.fromkeys(outcome.asked for outcome in record.outcomes)
+    return {codec: COLOURS[k % len(COLOURS)] for k, codec in enumerate(codecs)}
+
+
+def curves(record: Record, value: str) -> Figure:
+    """A value against steps and, beside it, against the seconds spent training."""
+    from plotly.subplots import make_subplots
+
+    name, factor = axis_of(record, value)
+    figure = make_subplots(1, 2, shared_yaxes=True, horizontal_spacing=0.03)
+    for column, x, x_name in ((1, "step", "steps"), (2, "seconds", "seconds of training")):
+        for outcome in record.outcomes:
+            points = evaluations(record, outcome)
+            figure.add_trace(
+                _curve(
+                    record,
+                    outcome,
+                    [row[x] for row in points],
+                    [factor * row[value] for row in points],
+                    column,
+                ),
+                row=1,
+                col=column,
+            )
+        figure.update_xaxes(title_text=x_name, rangemode="tozero", row=1, col=column)
+    figure.update_yaxes(title_text=name, row=1, col=1)
+    return _styled(figure, 340)
+
+
+def _curve(record: Record, outcome: Outcome, x: list[float], y: list[float], column: int) -> object:
+    from plotly import graph_objects
+
+    first = next(other for other in record.outcomes if other.asked == outcome.asked)
+    return graph_objects.Scatter(
+        x=x,
+        y=y,
+        name=outcome.asked,
+        legendgroup=outcome.asked,
+        showlegend=column == 1 and outcome is first,
+        mode="lines+markers",
+        line={"color": colours(record)[outcome.asked], "width": 2},
+        marker={"size": 5},
+        hovertemplate=f"{outcome.label}<br>%{{x:.4g}}: %{{y:.4g}}<extra></extra>",
+    )
+
+
+def bars_of_bytes(record: Record) -> Figure:
+    """Bytes that one worker sends per step, a bar for each codec."""
+    lines = compare(record.outcomes)
+    values = [line.bytes_per_step / 1e3 for line in lines]
+    texts = [f"{byte_count(line.bytes_per_step)} ({line.ratio:.1f}x fewer)" for line in lines]
+    texts[0] = byte_count(lines[0].bytes_per_step)
+    return _bars(record, values, texts, "kB sent per step and worker")
+
+
+def bars_of_time(record: Record) -> Figure:
+    """Milliseconds per step, a bar for each codec."""
+    lines = compare(record.outcomes)
+    texts = [f"{line.step_ms.mean:.1f} ms ({line.speedup.mean:.2f}x faster)" for line in lines]
+    texts[0] = f"{lines[0].step_ms.mean:.1f} ms"
+    return _bars(record, [line.step_ms.mean for line in lines], texts, "milliseconds per step")
+
+
+def _bars(record: Record, values: list[float], texts: list[str], axis: str) -> Figure:
+    from plotly import graph_objects
+
+    palette = colours(record)
+    bar = graph_objects.Bar(
+        y=list(palette),
+        x=values,
+        text=texts,
+        orientation="h",
+        marker={"color": list(palette.values())},
+        textposition="auto",
+        hoverinfo="skip",
+    )
+    figure = graph_objects.Figure(bar)
+    figure.update_yaxes(autorange="reversed")
+    figure.update_xaxes(title_text=axis, rangemode="tozero")
+    return _styled(figure, 90 + 46 * len(values))
+
+
+def bars_of_stages(record: Record) -> Figure | None:
+    """Milliseconds of each stage of the exchange per step; None if no run went through thinwire."""
+    from plotly import graph_objects
+
+    runs = stage_runs(record)
+    if not runs:
+        return None
+    figure = graph_objects.Figure()
+    for stage, colour in zip(STAGES, STAGE_COLOURS, strict=True):
+        values = [stage_ms(outcome, stage) for outcome in runs]
+        texts = [f"{value:.2g}" if value >= 0.1 else "" for value in values]
+        names = [outcome.asked for outcome in runs]
+        figure.add_bar(y=names, x=values, name=stage, orientation="h", marker={"color": colour}, text=texts)
+    figure.update_layout(barmode="stack")
+    figure.update_yaxes(autorange="reversed")
+    figure.update_xaxes(title_text="milliseconds per step on worker 0's exchange thread", rangemode="tozero")
+    return _styled(figure, 120 + 46 * len(runs))
+
+
+def stage_runs(record: Record) -> list[Outcome]:
+    """The first run of every codec that went through thinwire."""
+    first: dict[str, Outcome] = {}
+    for outcome in record.outcomes:
+        if outcome.report is not None:
+            first.setdefault(outcome.asked, outcome)
+    return list(first.values())
+
+
+def stage_ms(outcome: Outcome, stage: str) -> float:
+    """Milliseconds per step spent in a stage."""
+    report = outcome.report or {}
+    return float(1e3 * report["seconds"].get(stage, 0.0) / max(1, report["steps"]))
+
+
+def evaluations(record: Record, outcome: Outcome) -> list[Row]:
+    """The evaluation rows of a run."""
+    return [row for row in record.rows[outcome.label] if row["row"] == "evaluation"]
+
+
+def axis_of(record: Record, value: str) -> tuple[str, float]:
+    """The name of a value's axis and the factor to its unit."""
+    if value == "loss":
+        return "training loss", 1.0
+    metric = record.outcomes[0].metric
+    return ("test accuracy in %", 100.0) if metric == ACCURACY else (f"test {metric}", 1.0)
+
+
+def _styled(figure: Figure, height: int) -> Figure:
+    figure.update_layout(
+        template="plotly_white",
+        height=height,
+        margin={"l": 10, "r": 10, "t": 30, "b": 10},
+        font={"family": FONT, "size": 14, "color": "#374151"},
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
+    )
+    figure.update_xaxes(automargin=True, gridcolor="#eef0f3", zerolinecolor="#d1d5db")
+    figure.update_yaxes(automargin=True, gridcolor="#eef0f3", zerolinecolor="#d1d5db")
+    return figure

@@ -1,0 +1,142 @@
+"""The report: one self-contained HTML file (and on demand a PNG) about a record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from thinwire.errors import LabError
+from thinwire.lab.comparison import Line, compare
+from thinwire.lab.outcome import Outcome
+from thinwire.lab.page import details, facts, figure_html, heading, page, paragraph, table
+from thinwire.lab.plots import bars_of_bytes, bars_of_stages, bars_of_time, curves, stage_runs
+from thinwire.lab.record import PICTURE, REPORT, Record, write_text
+from thinwire.lab.tables import byte_count, headline, score
+
+
+def write_report(record: Record, folder: Path, picture: bool = False) -> Path:
+    """Write report.html, and report.png if a picture is wanted, into the run folder."""
+    try:
+        import plotly  # noqa: F401
+    except ImportError as error:
+        raise LabError('reports are drawn by plotly: run pip install "thinwire[lab]"') from error
+    if not record.outcomes:
+        raise LabError(f"{folder} has no finished run to report on: run the command again")
+    write_text(folder / REPORT, page(record.origin.title, _sections(record)))
+    if picture:
+        from thinwire.lab.picture import write_picture
+
+        write_picture(record, folder / PICTURE)
+    return folder / REPORT
+
+
+def _sections(record: Record) -> list[str]:
+    return [*_top(record), *_learning(record), *_wire(record), *_layers(record), *_origin(record)]
+
+
+def _top(record: Record) -> list[str]:
+    origin, lines = record.origin, compare(record.outcomes)
+    recipe, count = origin.recipe, lines[0].seeds
+    what = (
+        f"{recipe['model']} on {recipe['task']}, {recipe['workers']} workers, batch {recipe['batch']} each, "
+    )
+    where = f"links of {recipe['rate']}" if recipe["rate"] else "no link emulated"
+    seeds = "one seed, so no spread" if count == 1 else f"mean ± standard deviation over {count} seeds"
+    return [
+        f"<h1>{page_title(origin.title)}</h1>",
+        paragraph(f"{what}{where}; {record.outcomes[0].steps:,} steps per run; {seeds}.", quiet=True),
+        *([paragraph(sentence)] if (sentence := verdict(lines)) else []),
+        table(*headline(lines), kind="headline"),
+        paragraph(
+            f"Bytes are what one worker sends per step, from {record.outcomes[-1].bytes_source}. "
+            "Step time leaves out start-up and evaluation. Ratio and speed-up are against the first line.",
+            quiet=True,
+        ),
+    ]
+
+
+def page_title(title: str) -> str:
+    """A title, escaped."""
+    from html import escape
+
+    return escape(title)
+
+
+def verdict(lines: list[Line]) -> str:
+    """One sentence that says what the comparison of the last codec with the first showed."""
+    if len(lines) < 2:
+        return ""
+    base, other = lines[0], lines[-1]
+    several = base.seeds > 1
+    scores = f"{score(other.metric, other.score, several)} against {score(base.metric, base.score, several)}"
+    faster = (
+        f"{other.speedup.mean:.1f}x faster"
+        if other.speedup.mean >= 1
+        else f"{1 / other.speedup.mean:.1f}x slower"
+    )
+    return (
+        f"{other.codec} sent {other.ratio:.1f}x fewer bytes than {base.codec} and its steps were {faster}; "
+        f"{other.metric} {scores}."
+    )
+
+
+def _learning(record: Record) -> list[str]:
+    metric = record.outcomes[0].metric
+    return [
+        heading(f"Test {metric}"),
+        paragraph(
+            "Left: against steps, what compression does to learning. Right: against time, what you wait.",
+            True,
+        ),
+        figure_html(curves(record, "score")),
+        heading("Training loss"),
+        figure_html(curves(record, "loss")),
+    ]
+
+
+def _wire(record: Record) -> list[str]:
+    stages = bars_of_stages(record)
+    parts = [heading("Bytes on the wire"), figure_html(bars_of_bytes(record))]
+    parts += [heading("Time per step"), figure_html(bars_of_time(record))]
+    if stages is not None:
+        note = (
+            "Exchanges run on a thread of their own beside the backward pass, so stages do not add up to the "
+            "step time. Agree and travel include waiting for slower workers."
+        )
+        parts += [heading("Time by stage of the exchange"), paragraph(note, quiet=True), figure_html(stages)]
+    return parts
+
+
+def _layers(record: Record) -> list[str]:
+    runs = stage_runs(record)
+    return [heading("Layer by layer"), *map(_layer_table, runs)] if runs else []
+
+
+def _layer_table(outcome: Outcome) -> str:
+    heads = ["layer", "elements", "codec", "bytes/step", "bits/element", "relative error"]
+    layers = (outcome.report or {})["layers"]
+    rows = [
+        [
+            str(layer["name"]),
+            f"{layer['numel']:,}",
+            str(layer["codec"]),
+            byte_count(layer["bytes_per_step"]),
+            f"{layer['bits_per_element']:.2f}",
+            "-" if layer["relative_error"] is None else f"{layer['relative_error']:.3f}",
+        ]
+        for layer in layers
+    ]
+    return details(f"{outcome.label}: {len(rows)} layers", table(heads, rows))
+
+
+def _origin(record: Record) -> list[str]:
+    origin = record.origin
+    recipe = ", ".join(f"{name} {value}" for name, value in origin.recipe.items() if value is not None)
+    pairs = [
+        ("command", origin.command),
+        ("date", origin.made),
+        ("machine", origin.machine),
+        ("network", origin.network),
+        ("versions", ", ".join(f"{name} {version}" for name, version in origin.versions.items())),
+        ("recipe", recipe),
+    ]
+    return [heading("How it was made"), facts(pairs, code=("command",))]

@@ -1,0 +1,41 @@
+"""Tables: a comparison as cells of text, the same for the terminal and for the HTML report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from thinwire.lab.comparison import Line, Spread
+from thinwire.lab.data.task import ACCURACY
+
+
+def headline(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
+    """Column heads and rows of the table that sums a comparison up."""
+    heads = ["codec", lines[0].metric, "bytes/step", "ratio", "step time", "speed-up"]
+    return heads, [_cells(line) for line in lines]
+
+
+def _cells(line: Line) -> list[str]:
+    several = line.seeds > 1
+    return [
+        line.codec,
+        score(line.metric, line.score, several),
+        byte_count(line.bytes_per_step),
+        f"{line.ratio:.1f}x",
+        f"{line.step_ms.mean:.1f}" + (f" ± {line.step_ms.deviation:.1f}" if several else "") + " ms",
+        f"{line.speedup.mean:.2f}x" + (f" ± {line.speedup.deviation:.2f}" if several else ""),
+    ]
+
+
+def score(metric: str, value: Spread, several: bool) -> str:
+    """A score as people read it: accuracy in per cent, anything else as it is."""
+    factor, digits, unit = (100, 2, " %") if metric == ACCURACY else (1, 3, "")
+    spread = f" ± {factor * value.deviation:.{digits}f}" if several else ""
+    return f"{factor * value.mean:.{digits}f}{spread}{unit}"
+
+
+def byte_count(count: float) -> str:
+    """Bytes with a decimal unit and three digits: 907,836 becomes 908 kB."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}" if count / size < 999.5 else f"{count / size:,.0f} {unit}"
+    return f"{count:.0f} B"

@@ -1,0 +1,62 @@
+"""Options of a link: dataclass fields that can also be read from a codec text."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+from thinwire.errors import CodecError
+
+
+def option(default: Any, read: Callable[[str], Any], rule: str, show: Callable[[Any], str] = str) -> Any:
+    """A field whose text form is parsed by `read` and whose rule is quoted when the text does not fit."""
+    metadata = {"read": read, "rule": rule, "show": show}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def read_options(cls: type, texts: dict[str, str], place: str) -> dict[str, Any]:
+    """Parses option texts by the fields of a link class; `place` names the link in errors."""
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    values = {}
+    for name, text in texts.items():
+        if name not in fields:
+            known = ", ".join(fields) or "none at all"
+            raise CodecError(f'{place} has no option "{name}": it takes {known}')
+        metadata = fields[name].metadata
+        try:
+            values[name] = metadata["read"](text)
+        except ValueError:
+            raise CodecError(f'{place}: {name}="{text}" does not fit: {metadata["rule"]}') from None
+    return values
+
+
+def show_options(link: Any) -> str:
+    """The options that differ from their defaults, as they are written in a codec text."""
+    shown = []
+    for field in dataclasses.fields(link):
+        value = getattr(link, field.name)
+        if value != field.default:
+            shown.append(f"{field.name}={field.metadata['show'](value)}")
+    return ",".join(shown)
+
+
+def one_of(*names: str) -> Callable[[str], str]:
+    """Reads one of a few words."""
+
+    def read(text: str) -> str:
+        if text not in names:
+            raise ValueError(text)
+        return text
+
+    return read
+
+
+def number_or_off(text: str) -> float:
+    """Reads a number; "off" is infinity."""
+    return math.inf if text == "off" else float(text)
+
+
+def show_number_or_off(value: float) -> str:
+    return "off" if math.isinf(value) else f"{value:g}"

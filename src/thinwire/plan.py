@@ -1,0 +1,133 @@
+"""A plan: the policy applied to a model. Static, printable, with exact bytes and a digest all ranks compare."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from thinwire.codec import Codec
+from thinwire.coders.base import Merge, Place
+from thinwire.errors import PlanError
+from thinwire.groups.base import sum_bytes
+from thinwire.kernels import backends
+from thinwire.lane import Lane, step_bytes
+from thinwire.memory import MEMORIES
+from thinwire.policy import Model, Policy
+from thinwire.routes.base import default_route_name
+from thinwire.routes.table import route_named
+from thinwire.spec import Layout, Spec
+
+WIRE_VERSION = 1
+_FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor: what happens to it and why."""
+
+    spec: Spec
+    codec: Codec
+    memory: str
+    route: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.spec} | {self.codec.canonical} | {self.memory} | {self.route}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every tensor's codec, memory and route for a world of a given size."""
+
+    entries: tuple[Entry, ...]
+    world: int
+
+    @classmethod
+    def of(
+        cls, policy: Policy, model: Model, world: int, memory: str | None = None, route: str | None = None
+    ) -> Plan:
+        """Applies a policy. `memory` and `route` overrule what the codecs ask for.
+
+        Tensors that stay dense beside a compressed codec go by "sharded", which adds in rank order: a ring
+        all-reduce gives other bits when DDP moves a tensor to another bucket.
+        """
+        if not model.specs:
+            raise PlanError("the model has no trainable parameters: there is nothing to send")
+        if memory is not None and memory not in MEMORIES:
+            raise PlanError(f'there is no memory "{memory}": known are {", ".join(MEMORIES)}')
+        mixed = any(codec.merge is not Merge.SUM for codec in policy.codecs)
+        entries = []
+        for spec in model.specs:
+            _refuse_strange(spec)
+            choice = policy.choose(spec, model)
+            codec = choice.codec
+            name = "sharded" if codec.own_dtype and mixed else (route or default_route_name(codec))
+            route_named(name).check(codec)
+            kept = "none" if codec.own_dtype or memory is None else memory
+            entries.append(Entry(spec, codec, kept, name, choice.reason))
+        plan = cls(tuple(entries), world)
+        plan.lanes(Layout.packed(model.specs), dry_place(world))  # refuses worlds a codec cannot serve
+        return plan
+
+    def joined(self, other: Plan) -> Plan:
+        """Both plans' tensors in one plan."""
+        return Plan(self.entries + other.entries, self.world)
+
+    def lanes(self, bucket: Layout, place: Place) -> list[Lane]:
+        """The lanes of a bucket, in the order of their first tensors."""
+        by_name = {entry.spec.name: entry for entry in self.entries}
+        groups: dict[tuple[str, str, str], list[int]] = {}
+        for index, spec in enumerate(bucket.specs):
+            entry = by_name[spec.name]
+            groups.setdefault((entry.codec.canonical, entry.memory, entry.route), []).append(index)
+        lanes = []
+        for (_, memory, route), members in groups.items():
+            layout = Layout(
+                tuple(bucket.specs[i] for i in members), tuple(bucket.offsets[i] for i in members)
+            )
+            codec = by_name[layout.names[0]].codec
+            lanes.append(Lane(codec.bind(layout, place), memory, route_named(route)))
+        return lanes
+
+    @property
+    def digest(self) -> bytes:
+        """32 bytes that are equal on two ranks only if everything that shapes their messages is equal."""
+        text = "\n".join([f"thinwire wire {WIRE_VERSION}, world {self.world}", *map(str, self.entries)])
+        return hashlib.blake2b(text.encode(), digest_size=32).digest()
+
+    def step_bytes(self, buckets: Iterable[Layout] | None = None) -> int:
+        """What one rank sends in a step; by default as if the model were one bucket."""
+        specs = (entry.spec for entry in self.entries)
+        whole = buckets if buckets is not None else [Layout.packed(specs)]
+        return sum(step_bytes(self.lanes(bucket, dry_place(self.world))) for bucket in whole)
+
+    @property
+    def dense_bytes(self) -> int:
+        """What one rank would send by an fp32 ring all-reduce."""
+        return sum_bytes(4 * sum(entry.spec.numel for entry in self.entries), self.world)
+
+    def __str__(self) -> str:
+        width = max(len(entry.spec.name) for entry in self.entries)
+        lines = [
+            f"{e.spec.name:<{width}}  {e.spec.numel:>10,}  {e.codec!s:<12} {e.memory:<8} {e.route:<9}  ({e.reason})"
+            for e in self.entries
+        ]
+        sent, dense = self.step_bytes(), self.dense_bytes
+        ratio = f", {dense / sent:.2f}x fewer than fp32 all-reduce" if sent else ""
+        return "\n".join([*lines, f"{sent:,} bytes a step from each of {self.world} workers{ratio}"])
+
+
+def dry_place(world: int) -> Place:
+    """A place for computing sizes only."""
+    return Place(world, 0, torch.device("cpu"), backends()["reference"])
+
+
+def _refuse_strange(spec: Spec) -> None:
+    if spec.dtype not in _FLOATS:
+        raise PlanError(
+            f"{spec.name} is {spec.dtype}: thinwire sends float32, float64, float16 and bfloat16 gradients; "
+            "freeze it (requires_grad_(False)) or keep it out of DDP"
+        )

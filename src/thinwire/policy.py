@@ -1,0 +1,112 @@
+"""A policy: ordered rules that say which codec, memory and route a tensor gets."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from thinwire.catalog import parse
+from thinwire.codec import Codec
+from thinwire.errors import PlanError
+from thinwire.spec import Spec
+
+MIN_NUMEL = 1024
+KEEP_DENSE = ("vector", "small", "embedding", "last")
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a policy may know of a model besides its tensors: names of embeddings and of the last layer."""
+
+    specs: tuple[Spec, ...]
+    embeddings: frozenset[str] = frozenset()
+    last: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Model:
+        """Reads a module: its trainable parameters, its embeddings, and its last layer with a matrix."""
+        trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        specs = tuple(Spec(name, tuple(p.shape), p.dtype) for name, p in trainable.items())
+        embeddings, matrices = set(), []
+        for path, child in module.named_modules():
+            own = [f"{path}.{name}".lstrip(".") for name, _ in child.named_parameters(recurse=False)]
+            if isinstance(child, nn.Embedding | nn.EmbeddingBag):
+                embeddings.update(own)
+            elif any(name in trainable and trainable[name].dim() >= 2 for name in own):
+                matrices.append(own)
+        last = matrices[-1] if len(matrices) > 1 else []
+        return cls(specs, frozenset(embeddings), frozenset(last))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a tensor gets, and the reason to print beside it."""
+
+    codec: Codec
+    reason: str
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Named rules first, then what stays dense by rule, then the codec for the rest.
+
+    `keep_dense` names the safe defaults: "vector" (norms, biases: at most one dimension), "small" (fewer than
+    `min_numel` elements), "embedding", "last" (the last layer: its gradients are skewed). A rule whose
+    pattern is not "*" overrules them; `keep_dense=()` switches them off.
+    """
+
+    rules: tuple[tuple[str, Codec], ...]
+    rest: Codec
+    keep_dense: tuple[str, ...] = KEEP_DENSE
+    min_numel: int = MIN_NUMEL
+
+    @classmethod
+    def of(
+        cls,
+        codec: str | Codec | Mapping[str, str | Codec],
+        keep_dense: Iterable[str] = KEEP_DENSE,
+        min_numel: int = MIN_NUMEL,
+    ) -> Policy:
+        """Reads what a user may give: a codec text, a codec, or patterns with codecs."""
+        keep = tuple(keep_dense)
+        for word in keep:
+            if word not in KEEP_DENSE:
+                raise PlanError(f'keep_dense: "{word}" is no rule: known are {", ".join(KEEP_DENSE)}')
+        if not isinstance(codec, Mapping):
+            return cls((), _codec(codec), keep, min_numel)
+        rules = tuple((pattern, _codec(value)) for pattern, value in codec.items() if pattern != "*")
+        return cls(rules, _codec(codec.get("*", "dense")), keep, min_numel)
+
+    @property
+    def codecs(self) -> tuple[Codec, ...]:
+        return (*(codec for _, codec in self.rules), self.rest)
+
+    def choose(self, spec: Spec, model: Model) -> Choice:
+        """The first rule that fits."""
+        for pattern, codec in self.rules:
+            if fnmatch.fnmatchcase(spec.name, pattern):
+                return Choice(codec, f'rule "{pattern}"')
+        reason = self._dense_reason(spec, model)
+        if reason and not self.rest.gentle:
+            return Choice(parse("dense"), reason)
+        return Choice(self.rest, "the rest")
+
+    def _dense_reason(self, spec: Spec, model: Model) -> str | None:
+        reasons = {
+            "vector": ("norm or bias", len(spec.shape) <= 1),
+            "embedding": ("embedding", spec.name in model.embeddings),
+            "last": ("last layer", spec.name in model.last),
+            "small": (f"fewer than {self.min_numel} elements", spec.numel < self.min_numel),
+        }
+        for word in self.keep_dense:
+            text, fits = reasons[word]
+            if fits:
+                return text
+        return None
+
+
+def _codec(value: str | Codec) -> Codec:
+    return parse(value) if isinstance(value, str) else value

@@ -1,0 +1,24 @@
+"""A link rate as people write it ("1gbit") and as the library computes with it (bits per second)."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from thinwire.errors import LabError
+
+UNITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+
+
+def parse_rate(text: str) -> float:
+    """Bits per second of a text such as "1gbit", "1.5gbit", "100mbit" or "500kbit".
+
+    Units are decimal, as on a network card: 1 kbit = 1000 bit.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmg]?bit)(?:/s)?\s*", text, re.IGNORECASE)
+    rate = float(match[1]) * UNITS[match[2].lower()] if match else math.nan
+    if not 0 < rate < math.inf:
+        raise LabError(
+            f'rate "{text}" is not understood: write a number above 0 with kbit, mbit or gbit, like "100mbit"'
+        )
+    return rate

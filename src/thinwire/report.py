@@ -1,0 +1,59 @@
+"""The report of a compressor: bytes, ratio, seconds by stage, error by layer."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One tensor. `relative_error` is |g - Q(g)| / |g| of this rank's payload, None where it was not measured."""
+
+    name: str
+    numel: int
+    codec: str
+    bytes_per_step: float
+    bits_per_element: float
+    relative_error: float | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one worker sent. `bits_per_element` counts all that a worker sends for an element, both directions."""
+
+    codec: str
+    world: int
+    kernels: str
+    steps: int
+    bytes_per_step: float
+    dense_bytes_per_step: float
+    seconds: dict[str, float]
+    layers: tuple[LayerReport, ...]
+
+    @property
+    def ratio(self) -> float:
+        """How many times fewer bytes than an fp32 ring all-reduce; 1 if nothing travels."""
+        return self.dense_bytes_per_step / self.bytes_per_step if self.bytes_per_step else 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "ratio": self.ratio}
+
+    def __str__(self) -> str:
+        steps = max(1, self.steps)
+        stages = ", ".join(f"{name} {1e3 * s / steps:.2f}" for name, s in self.seconds.items())
+        lines = [
+            f"{self.codec} on {self.world} workers, {self.steps} steps, kernels {self.kernels}",
+            f"{self.bytes_per_step:,.0f} bytes a step from each worker, {self.ratio:.2f}x fewer than fp32 all-reduce",
+            f"milliseconds a step: {stages}",
+            "",
+        ]
+        width = max((len(layer.name) for layer in self.layers), default=4)
+        lines.append(f"{'layer':<{width}}  {'elements':>11}  {'codec':<12}  {'bytes':>11}  {'bits':>6}  error")
+        for layer in self.layers:
+            error = "-" if layer.relative_error is None else f"{layer.relative_error:.3f}"
+            lines.append(
+                f"{layer.name:<{width}}  {layer.numel:>11,}  {layer.codec:<12}  {layer.bytes_per_step:>11,.0f}"
+                f"  {layer.bits_per_element:>6.2f}  {error}"
+            )
+        return "\n".join(lines)

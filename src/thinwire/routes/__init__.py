@@ -1,0 +1,1 @@
+"""Routes: how payloads travel and merge."""

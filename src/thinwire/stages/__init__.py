@@ -1,0 +1,1 @@
+"""Stages: the links of a codec before its coder, numbers to numbers."""

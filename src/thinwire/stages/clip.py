@@ -1,0 +1,56 @@
+"""The clip stage: values beyond c standard deviations are cut to that bound, tensor by tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from thinwire.coders.base import Place
+from thinwire.errors import CodecError
+from thinwire.options import option
+from thinwire.spec import Layout
+from thinwire.stages.base import BoundStage, Stage
+
+
+@dataclass(frozen=True)
+class Clip(Stage):
+    """f(g) = clamp(g, -c*sigma, +c*sigma), sigma around the mean, the interval around zero. Decodes as identity."""
+
+    c: float = option(2.5, float, "a positive number of standard deviations", "{:g}".format)
+
+    def __post_init__(self) -> None:
+        if not self.c > 0:
+            raise CodecError(f"clip: c={self.c:g} must be positive; leave the stage out for no clipping")
+
+    def bind(self, layout: Layout, place: Place) -> BoundStage:
+        return BoundClip(self, layout, place)
+
+
+class BoundClip(BoundStage):
+    def __init__(self, stage: Clip, layout: Layout, place: Place) -> None:
+        self.stage, self.layout, self.place = stage, layout, place
+        self.out = Layout.packed(layout.specs)
+        rows = [
+            [offset, spec.numel, 0, index, 0]
+            for index, (spec, offset) in enumerate(zip(layout.specs, layout.offsets, strict=True))
+        ]
+        for before, row in zip(rows, rows[1:], strict=False):
+            row[2] = before[2] + -(-before[1] // 32)
+        self.table = torch.tensor(rows, dtype=torch.int64).flatten()
+
+    def forward(self, x: Tensor) -> Tensor:
+        count = len(self.layout.specs)
+        bits = torch.empty(count, dtype=torch.int32, device=x.device)
+        bounds = torch.empty(count, dtype=torch.float32, device=x.device)
+        self.place.kernels.ternary.scales(x, self.table, self.stage.c, False, bits, bounds)
+        pieces = [
+            x[piece].clamp(-bound, bound)
+            for piece, bound in zip(self.layout.slices, bounds.tolist(), strict=True)
+        ]
+        return torch.cat(pieces) if pieces else x.new_empty(0)
+
+    def inverse(self, y: Tensor, x: Tensor) -> None:
+        for source, target in zip(self.out.slices, self.layout.slices, strict=True):
+            x[target] = y[source]

@@ -1,0 +1,56 @@
+"""One ordered thread that runs exchanges behind the backward pass; after the first failure it is poisoned."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Worker:
+    """Runs jobs one after the other on a thread of its own.
+
+    Collectives must be issued in the same order on all ranks, hence one thread. After the first error no
+    job touches the network any more: jobs are skipped and `error` says why.
+    """
+
+    def __init__(self, explain: Callable[[Exception], Exception]) -> None:
+        self.error: Exception | None = None
+        self._explain = explain
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], None], Callable[[], None]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="thinwire", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Callable[[], None], done: Callable[[], None]) -> None:
+        """Queues a job; `done` is called after it, whether it worked, failed or was skipped."""
+        self._jobs.put((job, done))
+
+    def call(self, job: Callable[[], T]) -> T:
+        """Runs a job in its turn and waits for its result."""
+        results: list[T] = []
+        finished = threading.Event()
+        self.submit(lambda: results.append(job()), finished.set)
+        finished.wait()
+        if self.error is not None:
+            raise self.error
+        return results[0]
+
+    def close(self) -> None:
+        """Runs what is queued, then ends the thread."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            job, done = item
+            try:
+                if self.error is None:
+                    job()
+            except Exception as error:  # every kind: whatever failed, the training thread must hear of it
+                self.error = self._explain(error)
+            finally:
+                done()
+            del item, job, done  # a finished job must not keep its bucket alive while the thread waits

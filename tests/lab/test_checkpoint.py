@@ -1,0 +1,101 @@
+"""Checkpoints: written whole, read without executing anything, refused when they are not of this run."""
+
+import os
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from thinwire.errors import LabError
+from thinwire.lab.checkpoint import Checkpoint, check_same_run, read_checkpoint, write_checkpoint
+from thinwire.lab.launch import Stops
+from thinwire.lab.recipe import digits
+
+
+@pytest.fixture
+def checkpoint() -> Checkpoint:
+    return Checkpoint(digits(), 7, {"w": torch.arange(1000.0)}, {"state": {}}, {"step": 7})
+
+
+def test_round_trip(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    write_checkpoint(path, checkpoint)
+    again = read_checkpoint(path)
+    assert (again.recipe, again.step, again.compressor) == (checkpoint.recipe, 7, {"step": 7})
+    assert torch.equal(again.model["w"], checkpoint.model["w"])
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
+def test_truncated_file_is_one_sentence(checkpoint: Checkpoint, tmp_path: Path, share: float) -> None:
+    path = tmp_path / "run.pt"
+    write_checkpoint(path, checkpoint)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(
+        LabError, match=r"run\.pt is damaged or not a checkpoint .*: resume from another file"
+    ):
+        read_checkpoint(path)
+
+
+class Bomb:
+    def __reduce__(self) -> tuple:
+        return os.mkdir, ("exploded",)
+
+
+def test_foreign_files_are_refused_and_never_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"w": torch.zeros(2)}, "weights.pt")
+    with pytest.raises(LabError, match="was not written by thinwire train"):
+        read_checkpoint(Path("weights.pt"))
+    Path("bomb.pkl").write_bytes(pickle.dumps(Bomb()))
+    torch.save(Bomb(), "bomb.pt")
+    Path("text.pt").write_text("root:x:0:0:root:/root:/bin/bash\n")
+    for name in ("bomb.pkl", "bomb.pt", "text.pt"):
+        with pytest.raises(LabError, match="damaged or not a checkpoint"):
+            read_checkpoint(Path(name))
+    assert not Path("exploded").exists()
+
+
+def test_missing_file_and_other_version(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    with pytest.raises(LabError, match="does not exist"):
+        read_checkpoint(tmp_path / "no.pt")
+    torch.save({"format": "thinwire checkpoint", "version": 99}, tmp_path / "new.pt")
+    with pytest.raises(LabError, match="format version 99, this thinwire reads 1"):
+        read_checkpoint(tmp_path / "new.pt")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("model", "lenet"), ("workers", 3), ("codec", "dense"), ("seed", 5)]
+)
+def test_other_run_is_refused(checkpoint: Checkpoint, tmp_path: Path, field: str, value: object) -> None:
+    path = tmp_path / "run.pt"
+    write_checkpoint(path, checkpoint)
+    with pytest.raises(LabError, match=f"was made with {field} .*, this run has {value!r}"):
+        Stops(resume=path).check(replace(digits(), **{field: value}))
+    check_same_run(path, checkpoint, replace(digits(), lr=0.01, rate="1gbit"))
+
+
+def test_failed_write_keeps_the_old_checkpoint(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    write_checkpoint(path, checkpoint)
+    (tmp_path / f".run.pt.{os.getpid()}.part").symlink_to("/dev/full")
+    with pytest.raises(LabError, match=r"cannot be written .*: free some space"):
+        write_checkpoint(path, replace(checkpoint, step=8))
+    assert read_checkpoint(path).step == 7
+
+
+def test_stops_are_checked(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "run.pt", checkpoint)
+    for stops, sentence in (
+        (Stops(checkpoint_every=0), "--checkpoint-every must be at least 1"),
+        (Stops(stop_at=0), "--stop-at must be at least 1"),
+        (Stops(checkpoint=tmp_path / "no" / "run.pt"), "does not exist: make it first"),
+        (Stops(resume=tmp_path / "run.pt", stop_at=7), "is at step 7 already"),
+    ):
+        with pytest.raises(LabError, match=sentence):
+            stops.check(digits())

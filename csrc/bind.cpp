@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -41,20 +42,20 @@ void require(bool fits, const char* what) {
   if (!fits) throw std::invalid_argument(what);
 }
 
-// A table of segments (int64, 5 columns) whose every entry is checked against the buffers it points into.
+// A table of segments (int64) whose every entry is checked against the buffers it points into.
 class Segments {
  public:
   Segments(const Flat<const int64_t>& table, size_t x_size, size_t scales_size, int64_t rows)
-      : segments_(reinterpret_cast<const tw::Segment*>(table.data())), count_(static_cast<int64_t>(table.size() / 5)) {
-    require(table.size() % 5 == 0, "segment table: five columns wanted");
+      : segments_(reinterpret_cast<const tw::Segment*>(table.data())), count_(static_cast<int64_t>(table.size()) / tw::kColumns) {
+    require(static_cast<int64_t>(table.size()) % tw::kColumns == 0, "segment table: six columns wanted");
     int64_t last_row = 0;
     for (int64_t i = 0; i < count_; ++i) {
       const tw::Segment& s = segments_[i];
       require(s.offset >= 0 && s.numel >= 0 && s.offset + s.numel <= static_cast<int64_t>(x_size),
               "segment table: a tensor lies outside the buffer");
       require(s.block >= 0 && s.block % tw::kRow == 0, "segment table: block is not a multiple of 32");
-      const int64_t blocks = s.block == 0 ? 1 : (s.numel + s.block - 1) / s.block;
-      require(s.scale >= 0 && s.scale + blocks <= static_cast<int64_t>(scales_size),
+      require(s.start >= 0 && s.start % tw::kRow == 0, "segment table: start is not a multiple of 32");
+      require(s.scale >= 0 && s.scale_index(std::max<int64_t>(s.numel, 1) - 1) < static_cast<int64_t>(scales_size),
               "segment table: a scale lies outside the table of scales");
       require(s.row >= last_row, "segment table: rows overlap");
       last_row = s.row + (s.numel + tw::kRow - 1) / tw::kRow;

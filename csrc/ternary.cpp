@@ -182,13 +182,13 @@ void encode_segment(const float* x, const Segment& s, uint32_t k0, uint32_t k1, 
     Word v[kRow / kWidth] = {};
     for (int k = 0; k < kDigits; ++k) {
       const int64_t element = first + k * kRow;
-      const int64_t b = s.block == 0 || element >= s.numel ? std::max<int64_t>(current, 0) : element / s.block;
-      if (b != current) {
-        current = b;
-        unit = unit_of(scales[s.scale + b]);
-        bound = bounds[s.scale + b];
+      const int64_t index = element < s.numel ? s.scale_index(element) : current;  // padding: any scale will do
+      if (index != current) {
+        current = index;
+        unit = unit_of(scales[index]);
+        bound = bounds[index];
       }
-      push_row<kRadix>(source + k * kRow, static_cast<uint32_t>(element), k0, k1, unit, bound, v);
+      push_row<kRadix>(source + k * kRow, static_cast<uint32_t>(s.start + element), k0, k1, unit, bound, v);
     }
     store_bytes<kRadix>(v, out + (s.row / kDigits + g) * kRow);
   }
@@ -254,9 +254,6 @@ struct RowCursor {
     *element = (row - segment->row) * kRow;
     return row < segment->row ? 0 : std::clamp<int64_t>(segment->numel - *element, 0, kRow);
   }
-  int64_t scale_index(int64_t element) const {
-    return segment->scale + (segment->block == 0 ? 0 : element / segment->block);
-  }
 };
 
 inline void store_row(const int32_t* __restrict level, float step, int64_t count, float* __restrict out) {
@@ -292,7 +289,7 @@ void decode_sum(const uint32_t* words, int64_t num_shards, int64_t rows_per_shar
         int64_t element;
         const int64_t present = cursor.locate(shard * rows_per_shard + first + k, &element);
         if (present > 0)
-          store_row(level, steps[cursor.scale_index(element)], present, x + cursor.segment->offset + element);
+          store_row(level, steps[cursor.segment->scale_index(element)], present, x + cursor.segment->offset + element);
       }
     }
 }
@@ -312,8 +309,7 @@ void decode_own(const uint8_t* payload, int digits, const Segment* segments, int
         const int64_t element = (g * digits + k) * kRow;
         const int64_t present = std::min<int64_t>(s.numel - element, kRow);
         if (present > 0)
-          store_row(level, scales[s.scale + (s.block == 0 ? 0 : element / s.block)], present,
-                    x + s.offset + element);
+          store_row(level, scales[s.scale_index(element)], present, x + s.offset + element);
       }
     }
   }

@@ -10,10 +10,14 @@ namespace tw {
 
 constexpr int64_t kRow = 32;
 
-// One tensor of a lane. `block` elements share a scale (a multiple of kRow, or 0: the whole tensor).
+// One tensor of a lane, or a run of its elements that begins at element `start` (a multiple of kRow). `block`
+// elements of the tensor share a scale (a multiple of kRow, or 0: all of them); `scale` is the tensor's first.
 struct Segment {
-  int64_t offset, numel, row, scale, block;
+  int64_t offset, numel, row, scale, block, start;
+
+  int64_t scale_index(int64_t element) const { return scale + (block == 0 ? 0 : (start + element) / block); }
 };
+constexpr int64_t kColumns = sizeof(Segment) / sizeof(int64_t);
 
 struct TernaryKernels {
   void (*scales)(const float* x, const Segment* segments, int64_t num_segments, double clip, bool scaler_is_bound,

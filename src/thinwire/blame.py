@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from thinwire.errors import PeerError, PlanError
 from thinwire.groups.base import Group, Note
 
-_ON_THE_WIRE = frozenset({"agree", "travel", "compare plans"})
+COMPARE = "compare plans"
+_ON_THE_WIRE = frozenset({"agree", "travel", COMPARE})
 
 
 def explain(error: Exception, stage: str, group: Group) -> Exception:
@@ -17,11 +18,10 @@ def explain(error: Exception, stage: str, group: Group) -> Exception:
     2. An error on the wire is most likely a peer's: every rank says what it saw, those that stay silent are dead.
     3. Any other error is this rank's own: the peers are told, and see it named.
     """
-    if isinstance(error, PlanError):
-        group.abort()
+    if isinstance(error, PlanError) and stage == COMPARE:
         return error
     own = stage not in _ON_THE_WIRE
-    notes = group.confess(Note(stage, str(error), own))
+    notes = group.confess(Note(stage, f"{type(error).__name__}: {error}", own))
     if own:
         return error
     explained = PeerError(_sentence(notes, stage, group))
@@ -29,18 +29,24 @@ def explain(error: Exception, stage: str, group: Group) -> Exception:
     return explained
 
 
-def _sentence(notes: Mapping[int, Note], stage: str, group: Group) -> str:
+def _sentence(notes: Mapping[int, Note | None], stage: str, group: Group) -> str:
     for rank, note in sorted(notes.items()):
-        if note.own:
-            return f'rank {rank} failed in stage "{note.stage}": {note.text}'
-    silent = sorted(set(range(group.size)) - set(notes))
+        if note is not None and note.own:
+            return f'rank {group.global_rank(rank)} failed in stage "{note.stage}": {note.text}'
+    failed = f'exchange failed in stage "{stage}"'
+    advice = "look at the log of that worker, then restart the job from its last checkpoint"
+    gone = [rank for rank, note in notes.items() if note is None]
+    if gone:
+        return f"{failed}: {_ranks(gone, group)} closed the connection or died; {advice}"
+    silent = set(range(group.size)) - set(notes)
     if silent:
-        ranks = ", ".join(map(str, silent))
-        return (
-            f'exchange failed in stage "{stage}": no sign of life from rank {ranks} of {group.size}; '
-            "look at the log of that worker, then restart the job from its last checkpoint"
-        )
+        return f"{failed}: no sign of life from {_ranks(silent, group)}; {advice}"
+    mine = notes[group.rank]
     return (
-        f'exchange failed in stage "{stage}" although all {group.size} ranks are alive: {notes[group.rank].text}; '
+        f"{failed} although all {group.size} ranks are alive: {mine.text if mine else ''}; "
         "a link broke or was too slow for the group's timeout"
     )
+
+
+def _ranks(ranks: Iterable[int], group: Group) -> str:
+    return "rank " + ", ".join(str(group.global_rank(rank)) for rank in sorted(ranks))

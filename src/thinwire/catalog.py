@@ -46,11 +46,11 @@ def parse(text: str) -> Codec:
     >>> parse("terngrad:clip=off,block=2048").merge.value
     'int'
     """
-    links = [_link(part.strip(), text) for part in text.split(">>")]
-    *stages, coder = links
-    for stage in stages:
+    parts = [part.strip() for part in text.split(">>")]
+    *stages, coder = (_link(part, text) for part in parts)
+    for part, stage in zip(parts, stages, strict=False):
         if not isinstance(stage, Stage):
-            raise CodecError(f'codec "{text}": "{stage}" packs numbers into bits, so it must be the last link')
+            raise CodecError(f'codec "{text}": "{part}" packs numbers into bits, so it must be the last link')
     if not isinstance(coder, Coder):
         raise CodecError(f'codec "{text}" ends in a stage: add a coder behind it, for example ">> ternary"')
     return Codec(text, tuple(s for s in stages if isinstance(s, Stage)), coder)

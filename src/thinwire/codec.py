@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from thinwire.coders.base import Coder, Merge, Place
-from thinwire.key import Key
 from thinwire.options import show_options
 from thinwire.spec import Layout
 from thinwire.stages.base import Stage
@@ -86,26 +85,14 @@ class BoundCodec:
         self.packer.offer(y, words)
         return words
 
-    def encode(self, y: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
-        self.packer.encode(y, agreed, key, payload)
+    def numbers(self, x: Tensor) -> Tensor:
+        """Where decoded numbers go before `finish`: x itself if there are no stages."""
+        return x.new_empty(self.inner_numel) if self.stages else x
 
-    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
-        """Merged pieces (shards, bytes) to the mean, written into the tensors of x."""
-        if not self.stages:
-            self.packer.decode(sums, agreed, x)
-            return
-        y = x.new_empty(self.inner_numel)
-        self.packer.decode(sums, agreed, y)
-        self._invert(y, x)
-
-    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
-        """What this rank's payload alone stands for, written into the tensors of x."""
-        if not self.stages:
-            self.packer.decode_own(payload, agreed, x)
-            return
-        y = x.new_empty(self.inner_numel)
-        self.packer.decode_own(payload, agreed, y)
-        self._invert(y, x)
+    def finish(self, y: Tensor, x: Tensor) -> None:
+        """Decoded numbers, as the coder sees them, to the tensors of x."""
+        if self.stages:
+            self._invert(y, x)
 
     def _invert(self, y: Tensor, x: Tensor) -> None:
         for before, stage in reversed(list(zip(self.stages, self.stages[1:], strict=False))):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ from thinwire.coders.base import Place
 from thinwire.routes.base import Journey, Parcel, Route
 from thinwire.scratch import Scratch
 from thinwire.spec import Layout
-from thinwire.statistics import Statistics
+from thinwire.statistics import ERROR_EVERY, Statistics
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,21 @@ class Bucket:
     unit: float = 1.0
 
 
+@dataclass
+class Load:
+    """A lane in the middle of an exchange."""
+
+    lane: Lane
+    x: Tensor  # the tensors' values
+    y: Tensor = field(init=False)  # what the coder sees of them: x itself if there are no stages
+    agreed: Tensor = field(init=False)
+    parcels: list[Parcel] = field(default_factory=list, init=False)
+
+    @property
+    def layout(self) -> Layout:
+        return self.lane.layout
+
+
 class Engine:
     """Exchanges buckets of gradients for their means over all ranks, under one plan.
 
@@ -39,14 +55,20 @@ class Engine:
     """
 
     def __init__(
-        self, plan: Plan, group: Group, device: torch.device, seed: int = 0, kernels: Kernels | None = None
+        self,
+        plan: Plan,
+        group: Group,
+        device: torch.device,
+        seed: int = 0,
+        kernels: Kernels | None = None,
+        error_every: int = ERROR_EVERY,
     ) -> None:
         self.plan, self.seed, self.step = plan, seed, 0
         self.group = Metered(group)
         self.clock = Clock()
         self.place = Place(group.size, group.rank, device, kernels or pick(device))
         self.memories: dict[str, Memory] = {name: make() for name, make in MEMORIES.items()}
-        self.statistics = Statistics()
+        self.statistics = Statistics(error_every)
         self._journey = Journey(self.group, Scratch(device), self.clock)
         self._lanes: dict[Layout, list[Lane]] = {}
         self.compare_digests(plan.digest, "plans (codec, model, world size or version)")
@@ -58,26 +80,20 @@ class Engine:
         agreed  = max over ranks of offer(x)  what all ranks share BEFORE encoding
         payload = encode(x, agreed)           local, pure, its size known before any data existed
         kept    = x - decode_own(payload)     what was not sent: staged
-        mean    = route.reduce(payload)       travel, merge, decode
+        mean    = route.reduce(payload)       travel, merge, decode; parts overlap each other
         commit(kept) if the mean is finite    the mean has the same bits on all ranks, so all ranks decide alike
         """
-        lanes = self._lanes_of(bucket.layout)
-        values = [self._values(bucket, lane) for lane in lanes]
-        for lane, x in zip(lanes, values, strict=True):
-            self._memory(lane).before(x, lane.layout, bucket.unit)
-        coded = [lane.bound.transform(x) for lane, x in zip(lanes, values, strict=True)]
-        agreed = self._agree(lanes, coded)
-        payloads = self._encode(lanes, coded, agreed)
-        parcels = [
-            Parcel(lane.bound, words, payload, x)
-            for lane, words, payload, x in zip(lanes, agreed, payloads, values, strict=True)
-        ]
-        for lane, parcel in zip(lanes, parcels, strict=True):
-            self._stage(lane, parcel, bucket.unit)
-        for route, members in _by_route(lanes).items():
-            route.reduce([parcels[i] for i in members], self._journey)
-        for lane, x in zip(lanes, values, strict=True):
-            self._finish(lane, x, bucket)
+        loads = [Load(lane, self._values(bucket, lane)) for lane in self._lanes_of(bucket.layout)]
+        for load in loads:
+            self._memory(load).before(load.x, load.layout, bucket.unit)
+        self._agree(loads)
+        self._pack(loads)
+        for load in loads:
+            self._stage(load, bucket.unit)
+        for route, members in _by_route(loads).items():
+            route.reduce(_messages(members), self._journey)
+        for load in loads:
+            self._finish(load, bucket)
 
     def end_step(self) -> None:
         """All buckets of a step have been exchanged: the next draws use new keys."""
@@ -89,7 +105,7 @@ class Engine:
         mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(self.place.device)
         everyone = torch.empty(self.group.size, mine.numel(), dtype=torch.uint8, device=self.place.device)
         self.clock.current = "compare plans"
-        self.group.gather(mine, everyone)
+        self.group.gather(mine, everyone).wait()
         differing = [rank for rank in range(self.group.size) if not torch.equal(everyone[rank], everyone[0])]
         if differing:
             raise PlanError(
@@ -100,70 +116,84 @@ class Engine:
     def _lanes_of(self, layout: Layout) -> list[Lane]:
         lanes = self._lanes.get(layout)
         if lanes is None:
-            self.compare_digests(layout.digest, "bucket layouts")
-            lanes = self._lanes[layout] = self.plan.lanes(layout, self.place)
+            lanes = self.plan.lanes(layout, self.place)
+            self.compare_digests(_digest(layout, lanes), "bucket layouts or codecs")
+            self._lanes[layout] = lanes
             self.statistics.note_lanes(lanes)
         return lanes
 
-    def _memory(self, lane: Lane) -> Memory:
-        return self.memories[lane.memory]
+    def _memory(self, load: Load) -> Memory:
+        return self.memories[load.lane.memory]
 
     def _values(self, bucket: Bucket, lane: Lane) -> Tensor:
         """The bucket as this lane's codec takes it: in its own dtype, or as float32."""
         if lane.bound.codec.own_dtype or bucket.buffer.dtype == torch.float32:
             return bucket.buffer
-        return self._floats("values", bucket).copy_(bucket.buffer)
+        values = self._journey.scratch.take("values", 4 * bucket.buffer.numel()).view(torch.float32)
+        return values.copy_(bucket.buffer)
 
-    def _floats(self, name: str, bucket: Bucket) -> Tensor:
-        return self._journey.scratch.take(name, 4 * bucket.buffer.numel()).view(torch.float32)
-
-    def _agree(self, lanes: list[Lane], coded: list[Tensor]) -> list[Tensor]:
+    def _agree(self, loads: list[Load]) -> None:
+        """One maximum for all lanes of the bucket."""
         with self.clock.stage("encode"):
-            offers = [lane.bound.offer(y) for lane, y in zip(lanes, coded, strict=True)]
-        words = torch.cat(offers) if len(offers) > 1 else offers[0]
+            for load in loads:
+                load.y = load.lane.bound.transform(load.x)
+            offers = [load.lane.bound.offer(load.y) for load in loads]
+            words = torch.cat(offers)
         if words.numel():
             with self.clock.stage("agree"):
-                self.group.max_(words)
-        return list(words.split([offer.numel() for offer in offers]))
+                self.group.max_(words).wait()
+        for load, agreed in zip(loads, words.split([offer.numel() for offer in offers]), strict=True):
+            load.agreed = agreed
 
-    def _encode(self, lanes: list[Lane], coded: list[Tensor], agreed: list[Tensor]) -> list[Tensor]:
+    def _pack(self, loads: list[Load]) -> None:
+        """Every part of every lane gets its payload buffer; the route encodes into it when its turn comes."""
         key = Key(self.seed, self.step, self.group.rank)
-        payloads = []
-        with self.clock.stage("encode"):
-            for index, (lane, y, words) in enumerate(zip(lanes, coded, agreed, strict=True)):
-                payload = self._journey.scratch.take(f"payload {index}", lane.payload_bytes)
-                payload[lane.bound.packer.num_granules * lane.bound.packer.granule_bytes :] = 0
-                lane.bound.encode(y, words, key, payload)
-                payloads.append(payload)
-        return payloads
+        for index, load in enumerate(loads):
+            for number, part in enumerate(load.lane.parts):
+                payload = part.in_place(load.y) if load.lane.route.in_place else None
+                if payload is None:
+                    nbytes = load.lane.route.payload_bytes(part, self.group.size)
+                    payload = self._journey.scratch.take(f"payload {index}.{number}", nbytes)
+                load.parcels.append(Parcel(part, load.y, load.agreed, key, payload))
 
-    def _stage(self, lane: Lane, parcel: Parcel, unit: float) -> None:
-        """Keeps back what the payload does not carry, and measures it now and then."""
-        measure = self.statistics.wants_error(self.step) and not lane.bound.codec.own_dtype
-        if lane.memory == "none" and not measure:
+    def _stage(self, load: Load, unit: float) -> None:
+        """Keeps back what the payloads do not carry, and measures it now and then."""
+        bound = load.lane.bound
+        measure = self.statistics.wants_error(self.step) and not bound.codec.own_dtype
+        if load.lane.memory == "none" and not measure:
             return
         with self.clock.stage("encode"):
-            own = self._journey.scratch.take("own", parcel.x.nbytes).view(parcel.x.dtype)
-            lane.bound.decode_own(parcel.payload, parcel.agreed, own)
-            self._memory(lane).after(parcel.x, own, lane.layout, unit)
+            own = self._journey.scratch.take("own", load.x.nbytes).view(load.x.dtype)
+            numbers = bound.numbers(own)
+            for parcel in load.parcels:
+                parcel.encode()
+                parcel.packer.decode_own(parcel.payload, parcel.agreed, numbers)
+            bound.finish(numbers, own)
+            self._memory(load).after(load.x, own, load.layout, unit)
             if measure:
-                self.statistics.note_error(parcel.x, own, lane.layout)
+                self.statistics.note_error(load.x, own, load.layout)
 
-    def _finish(self, lane: Lane, x: Tensor, bucket: Bucket) -> None:
-        if lane.memory != "none":
-            finite = [
-                name
-                for name, piece in zip(lane.layout.names, lane.layout.slices, strict=True)
-                if bool(torch.isfinite(x[piece]).all())
-            ]
-            self._memory(lane).commit(tuple(finite))
-        if x is not bucket.buffer:
-            for piece in lane.layout.slices:
-                bucket.buffer[piece] = x[piece]
+    def _finish(self, load: Load, bucket: Bucket) -> None:
+        """Undoes the stages, believes the memory where the mean is finite, and fills the bucket."""
+        with self.clock.stage("decode"):
+            load.lane.bound.finish(load.y, load.x)
+            if load.lane.memory != "none":
+                pairs = zip(load.layout.names, load.layout.slices, strict=True)
+                finite = [name for name, piece in pairs if bool(torch.isfinite(load.x[piece]).all())]
+                self._memory(load).commit(tuple(finite))
+            if load.x is not bucket.buffer:
+                for piece in load.layout.slices:
+                    bucket.buffer[piece] = load.x[piece]
 
 
-def _by_route(lanes: list[Lane]) -> dict[Route, list[int]]:
-    routes: dict[Route, list[int]] = {}
-    for index, lane in enumerate(lanes):
-        routes.setdefault(lane.route, []).append(index)
+def _by_route(loads: list[Load]) -> dict[Route, list[Load]]:
+    routes: dict[Route, list[Load]] = {}
+    for load in loads:
+        routes.setdefault(load.lane.route, []).append(load)
     return routes
+
+
+def _messages(loads: list[Load]) -> list[list[Parcel]]:
+    """The first parts of all lanes travel together, then the second ones, and so on."""
+    rounds = zip_longest(*(load.parcels for load in loads))
+    return [[parcel for parcel in parcels if parcel is not None] for parcels in rounds]

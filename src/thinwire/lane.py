@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from thinwire.codec import BoundCodec
+from thinwire.coders.base import Packer
 from thinwire.groups.base import max_bytes
 from thinwire.routes.base import Route
 from thinwire.spec import Layout
 
+PART_NUMEL = 1 << 21  # elements that are encoded while the part before them travels
+
 
 @dataclass(frozen=True)
 class Lane:
-    """A bound codec with the memory and the route of its tensors."""
+    """A bound codec with the memory and the route of its tensors, cut into parts that follow each other."""
 
     bound: BoundCodec
     memory: str
     route: Route
+    parts: tuple[Packer, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        count = max(1, round(self.layout.numel / PART_NUMEL))
+        parts = self.bound.packer.parts(count) if count > 1 else [self.bound.packer]
+        object.__setattr__(self, "parts", tuple(parts))
 
     @property
     def layout(self) -> Layout:
         return self.bound.layout
 
     @property
-    def payload_bytes(self) -> int:
-        return self.route.payload_bytes(self.bound)
-
-    @property
     def sent_bytes(self) -> int:
         """What one rank sends for this lane in a step, beyond agreeing."""
-        return self.route.sent_bytes([self.bound])
+        return sum(self.route.sent_bytes(part, self.bound.place.world) for part in self.parts)
 
 
 def agree_bytes(lanes: Iterable[Lane]) -> int:

@@ -59,4 +59,5 @@ def number_or_off(text: str) -> float:
 
 
 def show_number_or_off(value: float) -> str:
-    return "off" if math.isinf(value) else f"{value:g}"
+    """All digits: ranks compare these texts to find out whether their codecs are the same."""
+    return "off" if math.isinf(value) else repr(value)

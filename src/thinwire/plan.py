@@ -79,12 +79,13 @@ class Plan:
     def lanes(self, bucket: Layout, place: Place) -> list[Lane]:
         """The lanes of a bucket, in the order of their first tensors."""
         by_name = {entry.spec.name: entry for entry in self.entries}
-        groups: dict[tuple[str, str, str], list[int]] = {}
+        groups: dict[tuple[str, str, str, torch.dtype], list[int]] = {}
         for index, spec in enumerate(bucket.specs):
             entry = by_name[spec.name]
-            groups.setdefault((entry.codec.canonical, entry.memory, entry.route), []).append(index)
+            alike = (entry.codec.canonical, entry.memory, entry.route, spec.dtype)
+            groups.setdefault(alike, []).append(index)
         lanes = []
-        for (_, memory, route), members in groups.items():
+        for (_, memory, route, _), members in groups.items():
             layout = Layout(
                 tuple(bucket.specs[i] for i in members), tuple(bucket.offsets[i] for i in members)
             )

@@ -10,7 +10,7 @@ from torch import nn
 
 from thinwire.catalog import parse
 from thinwire.codec import Codec
-from thinwire.errors import PlanError
+from thinwire.errors import CodecError, PlanError
 from thinwire.spec import Spec
 
 MIN_NUMEL = 1024
@@ -109,4 +109,8 @@ class Policy:
 
 
 def _codec(value: str | Codec) -> Codec:
-    return parse(value) if isinstance(value, str) else value
+    if isinstance(value, Codec):
+        return value
+    if not isinstance(value, str):
+        raise CodecError(f'{value!r} is no codec: give a text like "terngrad", or what tw.parse returns')
+    return parse(value)

@@ -29,7 +29,7 @@ def gathered_state(engine: Engine) -> dict[str, Any]:
     send = torch.cat(flat).view(torch.uint8) if flat else torch.empty(0, dtype=torch.uint8)
     everyone = torch.empty(engine.group.size, send.numel(), dtype=torch.uint8, device=send.device)
     if flat:
-        engine.group.gather(send, everyone)
+        engine.group.gather(send, everyone).wait()
     ranks = [_unflatten(row.view(torch.float32), shapes) for row in everyone]
     return {**_stamp(engine), "gathered": True, "ranks": ranks}
 

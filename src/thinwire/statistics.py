@@ -36,11 +36,12 @@ class LayerStatistics:
 class Statistics:
     """Numbers for `report()`; layers in the order in which they were first seen."""
 
+    error_every: int = ERROR_EVERY  # 0: never
     steps: int = 0
     layers: dict[str, LayerStatistics] = field(default_factory=dict)
 
     def wants_error(self, step: int) -> bool:
-        return step % ERROR_EVERY == 0
+        return self.error_every > 0 and step % self.error_every == 0
 
     def note_lanes(self, lanes: list[Lane]) -> None:
         """A bucket's lanes: each tensor gets its share of what the lane sends."""

@@ -7,14 +7,16 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from thinwire.errors import PlanError
+
 T = TypeVar("T")
 
 
 class Worker:
     """Runs jobs one after the other on a thread of its own.
 
-    Collectives must be issued in the same order on all ranks, hence one thread. After the first error no
-    job touches the network any more: jobs are skipped and `error` says why.
+    Collectives must be issued in the same order on all ranks, hence one thread. After the first error, or
+    after `close`, no job touches the network any more: jobs are skipped and `error` says why.
     """
 
     def __init__(self, explain: Callable[[Exception], Exception]) -> None:
@@ -26,7 +28,10 @@ class Worker:
 
     def submit(self, job: Callable[[], None], done: Callable[[], None]) -> None:
         """Queues a job; `done` is called after it, whether it worked, failed or was skipped."""
-        self._jobs.put((job, done))
+        if self._thread.is_alive():
+            self._jobs.put((job, done))
+        else:
+            done()
 
     def call(self, job: Callable[[], T]) -> T:
         """Runs a job in its turn and waits for its result."""
@@ -39,9 +44,14 @@ class Worker:
         return results[0]
 
     def close(self) -> None:
-        """Runs what is queued, then ends the thread."""
+        """Runs what is queued, then ends the thread; later jobs meet an error."""
         self._jobs.put(None)
         self._thread.join()
+        if self.error is None:
+            self.error = PlanError(
+                "this compressor was closed, its model cannot exchange gradients any more: "
+                "close it after the last step, or wrap the net in a new DistributedDataParallel"
+            )
 
     def _run(self) -> None:
         while (item := self._jobs.get()) is not None:

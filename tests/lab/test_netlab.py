@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,9 +11,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner, Result
 
+from thinwire.cli.netlab import netlab
 from thinwire.errors import LabError
 from thinwire.lab.netlab import Counters, HostFailed, Netlab, available, read_counters, run_counted, sweep
 
@@ -20,6 +25,8 @@ OBSTACLE = available()
 needs_netlab = pytest.mark.skipif(OBSTACLE is not None, reason=f"netlab cannot run here: {OBSTACLE}")
 
 CLI = [sys.executable, "-c", "import typer; from thinwire.cli.netlab import netlab; typer.run(netlab)"]
+QUIET: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+
 
 # Host 1 sends argv[1] bytes to host 0, which prints how many came and the seconds since host 1 began to send:
 # on a busy machine that is too long, never too short (all processes read the same clock).
@@ -67,6 +74,12 @@ def namespaces(owner: int) -> list[str]:
     )
 
 
+def invoke(*arguments: str) -> Result:
+    app = typer.Typer()
+    app.command()(netlab)
+    return CliRunner().invoke(app, arguments)
+
+
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -91,7 +104,7 @@ class TestLinks:
     ) -> None:
         lab.set_rate(rate)
         ideal_s = size * 8 / bits
-        assert ideal_s < transfer(lab, int(size)) < 2 * ideal_s
+        assert ideal_s < transfer(lab, int(size)) < 4 * ideal_s  # a busy machine, not a wrong unit
 
     @pytest.mark.parametrize(("rate", "bits", "size"), [("10mbit", 1e7, 2e5), ("1gbit", 1e9, 1e6)])
     def test_no_large_burst_passes_before_the_rate_holds(
@@ -126,9 +139,10 @@ class TestLinks:
 
     def test_a_process_reads_the_counters_of_its_own_host(self, lab: Netlab) -> None:
         code = "from thinwire.lab.netlab import read_counters as r; print(r() == r('eth0'), r().tx_bytes)"
-        lines: dict[int, str] = {}
-        lab.run([sys.executable, "-c", code], timeout=60, stream=lines.__setitem__)
-        assert lines == {rank: f"True {lab.counters(rank).tx_bytes}" for rank in (0, 1)}
+        transfer(lab, 100_000)
+        process = lab.popen(1, [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        said, _ = process.communicate(timeout=60)
+        assert said.strip() == f"True {lab.counters(1).tx_bytes}"
 
 
 @needs_netlab
@@ -242,19 +256,22 @@ class TestCleaningUp:
             assert alive(pids[0])
         assert not alive(pids[0])
 
-    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-    def test_after_a_signal_to_the_command_line_nothing_is_left(self, number: signal.Signals) -> None:
+    def test_after_a_signal_to_the_command_line_nothing_is_left(self) -> None:
         command = [*CLI, "--hosts", "2", "--", "sh", "-c", "echo $$; exec sleep 1000"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as owner:
-            assert owner.stdout is not None
-            pids = [int(owner.stdout.readline().rpartition("]")[2]) for _ in range(2)]
-            assert all(alive(pid) for pid in pids)
-            owner.send_signal(number)
-            assert owner.wait(timeout=20) != 0
-        if number == signal.SIGKILL:  # the janitor works on its own
-            assert wait_for(lambda: not namespaces(owner.pid))
-        assert not namespaces(owner.pid)
-        assert not any(alive(pid) for pid in pids)
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+        with contextlib.ExitStack() as owners:
+            started = [owners.enter_context(subprocess.Popen(command, **QUIET)) for _ in numbers]
+            for owner in started:  # so that a failure below does not wait for ever
+                owners.callback(owner.kill)
+            for owner, number in zip(started, numbers, strict=True):
+                pids = [int(owner.stdout.readline().rpartition("]")[2]) for _ in range(2)]
+                assert all(alive(pid) for pid in pids)
+                owner.send_signal(number)
+                assert owner.wait(timeout=20) != 0
+                if number == signal.SIGKILL:  # the janitor works on its own
+                    assert wait_for(lambda owner=owner: not namespaces(owner.pid))
+                assert not namespaces(owner.pid), number
+                assert not any(alive(pid) for pid in pids), number
 
     def test_the_sweeper_removes_dead_owners_labs_only(self) -> None:
         with subprocess.Popen(["true"]) as gone:
@@ -273,19 +290,16 @@ class TestCleaningUp:
 @needs_netlab
 class TestCommandLine:
     def test_json_gives_one_row_per_host_and_nothing_else(self) -> None:
-        done = subprocess.run(
-            [*CLI, "--hosts", "2", "--json", "--", "echo", "[x]"], capture_output=True, text=True
-        )
+        done = invoke("--hosts", "2", "--json", "--", "echo", "[x]")
         rows = [json.loads(line) for line in done.stdout.splitlines()]
         assert [(row["host"], row["returncode"]) for row in rows] == [(0, 0), (1, 0)]
         assert {"tx_bytes", "tx_packets", "rx_bytes", "rx_packets"} <= rows[0].keys()
         assert sorted(done.stderr.splitlines()) == ["[host 0] [x]", "[host 1] [x]"]
 
     def test_a_failed_host_is_shown_even_if_its_output_was_not(self) -> None:
-        script = "echo from $RANK; [ $RANK = 0 ] && exec sleep 30; exit 3"
-        command = [*CLI, "--hosts", "2", "--rank0", "--", "sh", "-c", script]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 3
+        script = "echo from $RANK; [ $RANK = 0 ] && exec sleep 30; sleep 0.2; exit 3"
+        done = invoke("--hosts", "2", "--rank0", "--", "sh", "-c", script)
+        assert done.exit_code == 3
         assert "[host 0] from 0" in done.stdout
         assert "[host 1]" not in done.stdout
         assert "host 1 ended with exit code 3" in done.stderr
@@ -299,20 +313,16 @@ class TestRefusals:
         with pytest.raises(LabError, match=f"{hosts} hosts: ask for 1 to 250"):
             Netlab(hosts=hosts, rate="1gbit")
 
-    @pytest.mark.parametrize("rate", ["1gb", "100", "5kbit"])
+    @pytest.mark.parametrize("rate", ["1gb", "100", "5kbit", "101gbit"])
     def test_a_wrong_rate(self, rate: str) -> None:
         with pytest.raises(LabError, match=f'"{rate}"'):
             Netlab(hosts=2, rate=rate)
 
     def test_latency(self) -> None:
-        from thinwire.cli.netlab import netlab
-
         with pytest.raises(LabError, match=r"latency of 5ms, it shapes the rate only.*tw\.Link"):
             netlab(["true"], latency="5ms")
 
     def test_no_command(self) -> None:
-        from thinwire.cli.netlab import netlab
-
         with pytest.raises(LabError, match="after --"):
             netlab([])
 
@@ -324,20 +334,17 @@ class TestRefusals:
         with pytest.raises(LabError, match=r"no interface 'nope' on this host: name one of .*lo"):
             read_counters("nope")
 
-    @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="needs root to stop being root")
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can stop being root")
     def test_without_root_one_sentence_names_the_way_out(self) -> None:
-        code = "import os; os.setuid(65534); from thinwire.lab.netlab import available; print(available())"
-        # Imports before setuid: the user's Python may not be readable by everybody.
-        done = subprocess.run(
-            [sys.executable, "-c", f"import thinwire.lab.netlab; {code}"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout.count("\n") == 1
-        assert "needs root" in done.stdout
-        assert "sudo" in done.stdout
-        assert "tw.Link" in done.stdout
+        os.seteuid(65534)
+        try:
+            reason = available() or ""
+        finally:
+            os.seteuid(0)
+        assert "needs root" in reason
+        assert "sudo" in reason
+        assert "tw.Link" in reason
+        assert "\n" not in reason
 
 
 def test_counters_subtract() -> None:

@@ -75,14 +75,21 @@ def test_table_and_verdict(record: Record) -> None:
     lines = compare(record.outcomes)
     heads, rows = headline(lines)
     assert heads == ["codec", "accuracy", "bytes/step", "ratio", "step time", "speed-up"]
-    assert rows[0] == ["ddp", "95.50 ± 0.71 %", "1.2 MB", "1.0x", "100.5 ± 0.7 ms", "1.00x ± 0.00"]
+    assert rows[0] == ["ddp", "95.50 ± 0.71 %", "1.20 MB", "1.0x", "100.5 ± 0.7 ms", "1.00x ± 0.00"]
     assert "terngrad sent 12.0x fewer bytes than ddp and its steps were 4.9x faster" in verdict(lines)
     assert verdict(lines[:1]) == ""
 
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (907_836, "908 kB"), (1e6, "1 MB"), (26.2e6, "26.2 MB"), (3e9, "3 GB")],
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (907_836, "908 kB"),
+        (1e6, "1.00 MB"),
+        (26.2e6, "26.2 MB"),
+        (3e9, "3.00 GB"),
+    ],
 )
 def test_byte_count(count: float, text: str) -> None:
     assert byte_count(count) == text

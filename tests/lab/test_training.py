@@ -38,7 +38,9 @@ def short(codec: str, **changes: object) -> Recipe:
 
 @pytest.fixture
 def run(task: Task, task_folder: Path):
-    def run(recipe: Recipe, stops: Stops | None = None, network: Network | None = None) -> tuple[Outcome, list[dict]]:
+    def run(
+        recipe: Recipe, stops: Stops | None = None, network: Network | None = None
+    ) -> tuple[Outcome, list[dict]]:
         return launch(recipe, task, task_folder, network or Loopback(None), lambda row: None, stops)
 
     return run
@@ -131,6 +133,10 @@ def test_networks_by_name() -> None:
         assert network.kind == "loopback"
     with open_network("10mbit", 2, "emulated") as network:
         assert (network.kind, network.emulated_rate, network.counters) == ("emulated", "10mbit", False)
-    for rate, choice, sentence in ((None, "netlab", "needs a rate"), ("10mbit", "wifi", "unknown network 'wifi'")):
+    for rate, choice, sentence in (
+        (None, "netlab", "needs a rate"),
+        ("10mbit", "wifi", "unknown network 'wifi'"),
+        ("fast", "emulated", "fast"),
+    ):
         with pytest.raises(LabError, match=sentence), open_network(rate, 2, choice):
             pass

@@ -55,6 +55,10 @@ def netlab(
       thinwire netlab -n 4 --json -- python train.py > hosts.jsonl
       thinwire netlab -n 2 -- sh -c 'echo host $RANK of $WORLD_SIZE'
       thinwire netlab --clean
+
+    \b
+    Without sudo, where the kernel allows user namespaces:
+      unshare -rmn sh -c 'mount -t tmpfs none /run && thinwire netlab -- ...'
     """
     from rich.console import Console
 

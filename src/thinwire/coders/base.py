@@ -65,6 +65,17 @@ class Packer(ABC):
     agree_words: int = 0  # int32 words whose maximum over the ranks must be known before encoding
     wire_dtype: torch.dtype = torch.uint8  # what a SUM payload is added as
 
+    def parts(self, count: int) -> list[Packer]:
+        """About `count` packers that together do what this one does, granule by granule, under its agreed words.
+
+        They let a route encode one part while another travels. A packer that cannot be cut returns itself.
+        """
+        return [self]
+
+    def in_place(self, x: Tensor) -> Tensor | None:
+        """The bytes of x itself, where a SUM payload can be made, summed and read without any copy."""
+        return None
+
     def offer(self, x: Tensor, words: Tensor) -> None:
         """Step 1, local: writes the `agree_words` words that all ranks maximise."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -12,6 +14,7 @@ from thinwire.key import Key
 from thinwire.options import one_of, option
 from thinwire.spec import Layout
 
+_RUN = 1 << 16
 GRANULE_BYTES = 8  # shards end on 8 bytes, so that every piece of a message is aligned
 
 
@@ -32,7 +35,7 @@ class Dense(Coder):
 
     def bind(self, layout: Layout, place: Place) -> Packer:
         dtype = layout.specs[0].dtype if layout.specs else torch.float32
-        return FloatPacker(dtype, layout, place)
+        return FloatPacker(dtype, list(layout.slices), place)
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ class Cast(Coder):
         return True
 
     def bind(self, layout: Layout, place: Place) -> Packer:
-        return FloatPacker(torch.float16 if self.to == "fp16" else torch.bfloat16, layout, place)
+        dtype = torch.float16 if self.to == "fp16" else torch.bfloat16
+        return FloatPacker(dtype, list(layout.slices), place)
 
 
 class FloatPacker(Packer):
@@ -60,20 +64,31 @@ class FloatPacker(Packer):
 
     granule_bytes = GRANULE_BYTES
 
-    def __init__(self, dtype: torch.dtype, layout: Layout, place: Place) -> None:
-        self.wire_dtype, self.layout, self.place = dtype, layout, place
-        self.num_granules = -(-layout.numel * dtype.itemsize // GRANULE_BYTES)
+    def __init__(self, dtype: torch.dtype, pieces: list[slice], place: Place) -> None:
+        self.wire_dtype, self.pieces, self.place = dtype, pieces, place
+        self.numel = sum(piece.stop - piece.start for piece in pieces)
+        self.num_granules = -(-self.numel * dtype.itemsize // GRANULE_BYTES)
+
+    def parts(self, count: int) -> list[Packer]:
+        per_granule = GRANULE_BYTES // self.wire_dtype.itemsize
+        step = max(1, -(-self.num_granules // count)) * per_granule
+        return [
+            FloatPacker(self.wire_dtype, _cut(self.pieces, first, first + step), self.place)
+            for first in range(0, self.numel, step)
+        ]
+
+    def in_place(self, x: Tensor) -> Tensor | None:
+        gapless = all(a.stop == b.start for a, b in pairwise(self.pieces))
+        whole_granules = self.numel * self.wire_dtype.itemsize % GRANULE_BYTES == 0
+        if not self.pieces or x.dtype != self.wire_dtype or not gapless or not whole_granules:
+            return None
+        return x[self.pieces[0].start : self.pieces[-1].stop].view(torch.uint8)
 
     def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
         wire = payload.view(self.wire_dtype)
-        end = 0
-        for piece in self.layout.slices:
-            start, end = end, end + piece.stop - piece.start
-            if x.dtype == self.wire_dtype:
-                torch.div(x[piece], self.place.world, out=wire[start:end])
-            else:
-                wire[start:end] = x[piece] / self.place.world
-        wire[end:] = 0
+        for piece, target in self._pairs(wire):
+            _divide(x[piece], self.place.world, target)
+        wire[self.numel :] = 0
 
     def sum_bytes(self, num_granules: int) -> int:
         return num_granules * GRANULE_BYTES
@@ -86,13 +101,39 @@ class FloatPacker(Packer):
         sums.view(self.wire_dtype).copy_(total)
 
     def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
-        wire = sums.reshape(-1).view(self.wire_dtype)
-        end = 0
-        for piece in self.layout.slices:
-            start, end = end, end + piece.stop - piece.start
-            x[piece] = wire[start:end]
+        for piece, source in self._pairs(sums.reshape(-1).view(self.wire_dtype)):
+            if x[piece].data_ptr() != source.data_ptr():
+                x[piece] = source
 
     def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
         self.decode(payload, agreed, x)
-        for piece in self.layout.slices:
+        for piece in self.pieces:
             x[piece] *= self.place.world
+
+    def _pairs(self, wire: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Each tensor's place in the bucket and on the wire."""
+        end = 0
+        for piece in self.pieces:
+            start, end = end, end + piece.stop - piece.start
+            yield piece, wire[start:end]
+
+
+def _divide(x: Tensor, by: int, out: Tensor) -> None:
+    """out = x / by, rounded to out's dtype; in runs that fit a cache, so that no large temporary is made."""
+    if x.dtype == out.dtype:
+        torch.div(x, by, out=out)
+        return
+    for first in range(0, x.numel(), _RUN):
+        run = slice(first, first + _RUN)
+        out[run] = x[run] / by
+
+
+def _cut(pieces: list[slice], first: int, last: int) -> list[slice]:
+    """The pieces' elements first..last, counted over all pieces end to end."""
+    cut, end = [], 0
+    for piece in pieces:
+        start, end = end, end + piece.stop - piece.start
+        low, high = max(first, start), min(last, end)
+        if low < high:
+            cut.append(slice(piece.start + low - start, piece.start + high - start))
+    return cut

@@ -59,28 +59,58 @@ class Ternary(Coder):
     def shardable(self) -> bool:
         return self.scales == "shared"
 
+    @property
+    def digits(self) -> int:
+        """Trits in a byte."""
+        return 5 if self.wire == "base3" else 4
+
     def bind(self, layout: Layout, place: Place) -> Packer:
         if place.world > MAX_WORLD:
             raise PlanError(f"terngrad adds up at most {MAX_WORLD} workers, not {place.world}")
-        return SharedTernaryPacker(self, layout, place) if self.scales == "shared" else OwnTernaryPacker(
-            self, layout, place
+        segments, row, scale = [], 0, 0
+        for spec, offset in zip(layout.specs, layout.offsets, strict=True):
+            if spec.numel == 0:
+                continue  # nothing to send, and no scale to agree on
+            segments.append(Segment(spec.name, offset, spec.numel, row, scale))
+            row += -(-spec.numel // (ROW * self.digits)) * self.digits
+            scale += -(-spec.numel // self.block) if self.block else 1
+        bounds = torch.empty(scale, dtype=torch.float32, device=place.device)
+        packer = SharedTernaryPacker if self.scales == "shared" else OwnTernaryPacker
+        return packer(self, segments, row, bounds, place)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A tensor of the lane, or the run of its elements from `start` on; `row` is its first row in the payload."""
+
+    name: str
+    offset: int
+    numel: int
+    row: int
+    scale: int
+    start: int = 0
+
+    def rows(self, first: int, last: int) -> Segment:
+        """The part of it in rows first..last of the payload, with rows counted from `first`."""
+        skipped = max(0, first - self.row) * ROW
+        stop = min(self.numel, (last - self.row) * ROW)
+        row = max(first, self.row) - first
+        return Segment(
+            self.name, self.offset + skipped, stop - skipped, row, self.scale, self.start + skipped
         )
 
 
 class _TernaryPacker(Packer):
     """What both forms share: the table of tensors, the statistics, and drawing the trits."""
 
-    def __init__(self, coder: Ternary, layout: Layout, place: Place) -> None:
-        self.coder, self.layout, self.place = coder, layout, place
-        self.digits = 5 if coder.wire == "base3" else 4
-        table, row, scale = [], 0, 0
-        for spec, offset in zip(layout.specs, layout.offsets, strict=True):
-            table += [offset, spec.numel, row, scale, coder.block]
-            row += -(-spec.numel // (ROW * self.digits)) * self.digits
-            scale += -(-spec.numel // coder.block) if coder.block else 1
-        self.table = torch.tensor(table, dtype=torch.int64)
-        self.num_rows, self.num_scales = row, scale
-        self.bounds = torch.empty(scale, dtype=torch.float32, device=place.device)
+    def __init__(
+        self, coder: Ternary, segments: list[Segment], num_rows: int, bounds: Tensor, place: Place
+    ) -> None:
+        self.coder, self.segments, self.place = coder, segments, place
+        self.digits = coder.digits
+        self.num_rows, self.bounds, self.num_scales = num_rows, bounds, bounds.numel()
+        columns = [[s.offset, s.numel, s.row, s.scale, coder.block, s.start] for s in segments]
+        self.table = torch.tensor(columns, dtype=torch.int64).flatten()
 
     def _measure(self, x: Tensor, words: Tensor) -> None:
         self.place.kernels.ternary.scales(
@@ -88,7 +118,7 @@ class _TernaryPacker(Packer):
         )
 
     def _draw(self, x: Tensor, scale: Tensor, key: Key, trits: Tensor) -> None:
-        words = [word for name in self.layout.names for word in key.words(name)]
+        words = [word for segment in self.segments for word in key.words(segment.name)]
         signed = torch.tensor(words, dtype=torch.int64).to(torch.int32)
         self.place.kernels.ternary.encode(
             x, self.table, signed, scale, self.bounds, self.digits, trits
@@ -103,11 +133,22 @@ class SharedTernaryPacker(_TernaryPacker):
 
     granule_bytes = ROW
 
-    def __init__(self, coder: Ternary, layout: Layout, place: Place) -> None:
-        super().__init__(coder, layout, place)
-        self.num_granules = self.num_rows // self.digits
+    def __init__(
+        self, coder: Ternary, segments: list[Segment], num_rows: int, bounds: Tensor, place: Place
+    ) -> None:
+        super().__init__(coder, segments, num_rows, bounds, place)
+        self.num_granules = num_rows // self.digits
         self.agree_words = self.num_scales
         self.sum_digits = digits_per_word(2 * place.world + 1)
+
+    def parts(self, count: int) -> list[Packer]:
+        step = max(1, -(-self.num_granules // count)) * self.digits
+        return [self._part(first, min(first + step, self.num_rows)) for first in range(0, self.num_rows, step)]
+
+    def _part(self, first: int, last: int) -> SharedTernaryPacker:
+        inside = [s for s in self.segments if s.row < last and s.row + -(-s.numel // ROW) > first]
+        rows = [s.rows(first, last) for s in inside]
+        return SharedTernaryPacker(self.coder, rows, last - first, self.bounds, self.place)
 
     def offer(self, x: Tensor, words: Tensor) -> None:
         self._measure(x, words)
@@ -146,10 +187,13 @@ class OwnTernaryPacker(_TernaryPacker):
 
     num_granules = 1
 
-    def __init__(self, coder: Ternary, layout: Layout, place: Place) -> None:
-        super().__init__(coder, layout, place)
-        self.trit_bytes = self.num_rows // self.digits * ROW
+    def __init__(
+        self, coder: Ternary, segments: list[Segment], num_rows: int, bounds: Tensor, place: Place
+    ) -> None:
+        super().__init__(coder, segments, num_rows, bounds, place)
+        self.trit_bytes = num_rows // self.digits * ROW
         self.granule_bytes = self.trit_bytes + 4 * self.num_scales
+        self.pieces = [slice(s.offset, s.offset + s.numel) for s in segments]
 
     def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
         words = self._scales_in(payload).view(torch.int32)
@@ -163,14 +207,16 @@ class OwnTernaryPacker(_TernaryPacker):
         sums.copy_(payloads.reshape(-1))
 
     def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
+        if self.granule_bytes == 0:
+            return  # only empty tensors
         payloads = sums.reshape(self.place.world, -1)
         self.decode_own(payloads[0], agreed, x)
         one = torch.empty_like(x)
         for payload in payloads[1:]:
             self.decode_own(payload, agreed, one)
-            for piece in self.layout.slices:
+            for piece in self.pieces:
                 x[piece] += one[piece]
-        for piece in self.layout.slices:
+        for piece in self.pieces:
             x[piece] /= self.place.world
 
     def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:

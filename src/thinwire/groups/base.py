@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor
 
-SMALL_BYTES = 16384  # maxima of at most this many bytes go straight to every peer: one hop instead of 2(N-1)
+SMALL_BYTES = 16384  # at most this many bytes go straight to every peer: one hop instead of a walk around the ring
 
 
 @dataclass(frozen=True)
@@ -20,33 +21,50 @@ class Note:
     own: bool
 
 
+class Pending(Protocol):
+    """An act under way. Its tensors must not be touched before `wait` has returned."""
+
+    def wait(self) -> object: ...
+
+
+class Done:
+    """An act that was over when it returned."""
+
+    def wait(self) -> None:
+        pass
+
+
 class Group(ABC):
-    """N ranks that exchange tensors. All ranks call the same acts in the same order with the same sizes."""
+    """N ranks that exchange tensors. All ranks start the same acts in the same order with the same sizes."""
 
     rank: int
     size: int
 
+    def global_rank(self, rank: int) -> int:
+        """The number by which users know rank `rank` of this group."""
+        return rank
+
     @abstractmethod
-    def sum_(self, tensor: Tensor) -> None:
+    def sum_(self, tensor: Tensor) -> Pending:
         """Adds a float tensor over all ranks, in place (ring all-reduce)."""
 
     @abstractmethod
-    def max_(self, words: Tensor) -> None:
+    def max_(self, words: Tensor) -> Pending:
         """Maximum of an int32 tensor over all ranks, in place."""
 
     @abstractmethod
-    def swap(self, send: Tensor, receive: Tensor) -> None:
+    def swap(self, send: Tensor, receive: Tensor) -> Pending:
         """All-to-all: row r of `send` (ranks, bytes) goes to rank r; row r of `receive` came from rank r."""
 
     @abstractmethod
-    def gather(self, send: Tensor, receive: Tensor) -> None:
+    def gather(self, send: Tensor, receive: Tensor) -> Pending:
         """All-gather: row r of `receive` (ranks, bytes) is what rank r sent."""
 
     @abstractmethod
-    def confess(self, note: Note) -> Mapping[int, Note]:
+    def confess(self, note: Note) -> Mapping[int, Note | None]:
         """After a failure: tells the peers why, aborts, and waits a moment for what they have to tell.
 
-        Ranks that are missing in the result gave no sign of life.
+        None stands for a rank that is gone; ranks that are missing in the result gave no sign of life.
         """
 
     @abstractmethod

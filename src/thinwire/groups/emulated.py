@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from thinwire.groups.base import Group
+from thinwire.groups.base import Group, Pending
 from thinwire.groups.wrapper import WrappedGroup
 from thinwire.rate import parse_rate
 
@@ -30,15 +30,27 @@ _HOPS: Mapping[str, Callable[[int], int]] = MappingProxyType(
 
 
 class Emulated(WrappedGroup):
-    """Every act lasts at least hops * latency + 8 * bytes / rate."""
+    """Every act takes the link for hops * latency + 8 * bytes / rate; acts under way wait for one another."""
 
     def __init__(self, inner: Group, link: Link) -> None:
         super().__init__(inner)
         self._link, self._bits_per_s = link, link.bits_per_s
+        self._free_at = 0.0
 
-    def act(self, name: str, nbytes: int, run: Callable[[], None]) -> None:
-        start = time.monotonic()
-        run()
-        if self.size > 1:
-            least_s = _HOPS[name](self.size) * self._link.latency_s + 8 * nbytes / self._bits_per_s
-            time.sleep(max(0.0, start + least_s - time.monotonic()))
+    def act(self, name: str, nbytes: int, start: Callable[[], Pending]) -> Pending:
+        if self.size == 1:
+            return start()
+        taken_s = _HOPS[name](self.size) * self._link.latency_s + 8 * nbytes / self._bits_per_s
+        self._free_at = max(self._free_at, time.monotonic()) + taken_s
+        return _Slow(start(), self._free_at)
+
+
+class _Slow:
+    """An act that is over when the link has carried it, not before."""
+
+    def __init__(self, act: Pending, over_at: float) -> None:
+        self._act, self._over_at = act, over_at
+
+    def wait(self) -> None:
+        self._act.wait()
+        time.sleep(max(0.0, self._over_at - time.monotonic()))

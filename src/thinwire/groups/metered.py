@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from thinwire.groups.base import Group
+from thinwire.groups.base import Group, Pending
 from thinwire.groups.wrapper import WrappedGroup
 
 
@@ -15,7 +15,7 @@ class Metered(WrappedGroup):
     >>> import torch
     >>> from thinwire.groups.thread import ThreadGroup
     >>> meter = Metered(ThreadGroup.make(1)[0])
-    >>> meter.sum_(torch.zeros(8)); meter.calls["sum"], meter.total_bytes
+    >>> meter.sum_(torch.zeros(8)).wait(); meter.calls["sum"], meter.total_bytes
     (1, 0)
     """
 
@@ -28,7 +28,7 @@ class Metered(WrappedGroup):
     def total_bytes(self) -> int:
         return self.bytes.total()
 
-    def act(self, name: str, nbytes: int, run: Callable[[], None]) -> None:
-        run()
+    def act(self, name: str, nbytes: int, start: Callable[[], Pending]) -> Pending:
         self.bytes[name] += nbytes
         self.calls[name] += 1
+        return start()

@@ -9,7 +9,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from thinwire.errors import PeerError
-from thinwire.groups.base import Group, Note
+from thinwire.groups.base import Done, Group, Note, Pending
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class ThreadGroup(Group):
         table = _Table(size, timeout_s)
         return [cls(rank, size, table) for rank in range(size)]
 
-    def sum_(self, tensor: Tensor) -> None:
+    def sum_(self, tensor: Tensor) -> Pending:
         def total(parts: list[Tensor]) -> Tensor:
             result = parts[0].clone()
             for part in parts[1:]:
@@ -42,8 +42,9 @@ class ThreadGroup(Group):
             return result
 
         tensor.copy_(self._meet(tensor, total))
+        return Done()
 
-    def max_(self, words: Tensor) -> None:
+    def max_(self, words: Tensor) -> Pending:
         def largest(parts: list[Tensor]) -> Tensor:
             result = parts[0].clone()
             for part in parts[1:]:
@@ -51,22 +52,25 @@ class ThreadGroup(Group):
             return result
 
         words.copy_(self._meet(words, largest))
+        return Done()
 
-    def swap(self, send: Tensor, receive: Tensor) -> None:
+    def swap(self, send: Tensor, receive: Tensor) -> Pending:
         def mine(parts: list[Tensor]) -> None:
             for rank, part in enumerate(parts):
                 receive[rank].copy_(part[self.rank])
 
         self._meet(send, mine)
+        return Done()
 
-    def gather(self, send: Tensor, receive: Tensor) -> None:
+    def gather(self, send: Tensor, receive: Tensor) -> Pending:
         def all_of(parts: list[Tensor]) -> None:
             for rank, part in enumerate(parts):
                 receive[rank].copy_(part)
 
         self._meet(send, all_of)
+        return Done()
 
-    def confess(self, note: Note) -> Mapping[int, Note]:
+    def confess(self, note: Note) -> Mapping[int, Note | None]:
         self._table.notes[self.rank] = note
         self.abort()
         return dict(self._table.notes)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
-from thinwire.groups.base import Group, Note, gather_bytes, max_bytes, sum_bytes, swap_bytes
+from thinwire.groups.base import Group, Note, Pending, gather_bytes, max_bytes, sum_bytes, swap_bytes
 
 
 class WrappedGroup(Group):
@@ -17,22 +17,25 @@ class WrappedGroup(Group):
         self.inner, self.rank, self.size = inner, inner.rank, inner.size
 
     @abstractmethod
-    def act(self, name: str, nbytes: int, run: Callable[[], None]) -> None:
-        """Runs one act."""
+    def act(self, name: str, nbytes: int, start: Callable[[], Pending]) -> Pending:
+        """Starts one act."""
 
-    def sum_(self, tensor: Tensor) -> None:
-        self.act("sum", sum_bytes(tensor.nbytes, self.size), lambda: self.inner.sum_(tensor))
+    def sum_(self, tensor: Tensor) -> Pending:
+        return self.act("sum", sum_bytes(tensor.nbytes, self.size), lambda: self.inner.sum_(tensor))
 
-    def max_(self, words: Tensor) -> None:
-        self.act("max", max_bytes(words.nbytes, self.size), lambda: self.inner.max_(words))
+    def max_(self, words: Tensor) -> Pending:
+        return self.act("max", max_bytes(words.nbytes, self.size), lambda: self.inner.max_(words))
 
-    def swap(self, send: Tensor, receive: Tensor) -> None:
-        self.act("swap", swap_bytes(send.nbytes, self.size), lambda: self.inner.swap(send, receive))
+    def swap(self, send: Tensor, receive: Tensor) -> Pending:
+        return self.act("swap", swap_bytes(send.nbytes, self.size), lambda: self.inner.swap(send, receive))
 
-    def gather(self, send: Tensor, receive: Tensor) -> None:
-        self.act("gather", gather_bytes(send.nbytes, self.size), lambda: self.inner.gather(send, receive))
+    def gather(self, send: Tensor, receive: Tensor) -> Pending:
+        return self.act("gather", gather_bytes(send.nbytes, self.size), lambda: self.inner.gather(send, receive))
 
-    def confess(self, note: Note) -> Mapping[int, Note]:
+    def global_rank(self, rank: int) -> int:
+        return self.inner.global_rank(rank)
+
+    def confess(self, note: Note) -> Mapping[int, Note | None]:
         return self.inner.confess(note)
 
     def abort(self) -> None:

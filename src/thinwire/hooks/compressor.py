@@ -41,6 +41,7 @@ class Compressor:
         self._options = {"memory": memory, "route": route}
         self._named = module is not None
         self._loss_scale = loss_scale
+        self.owner: Callable[[], nn.Module | None] = lambda: None  # the wrapper whose gradients these are
         self._names: dict[int, str] = {}
         self._layouts: dict[tuple[int, ...], Layout] = {}
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -48,7 +49,10 @@ class Compressor:
         if module is not None:
             self._names = {id(p): name for name, p in module.named_parameters()}
         plan = self._plan(model) if module is not None else Plan((), group.size)
-        self.engine = Engine(plan, group, device, seed, pick(device, kernels))
+        try:
+            self.engine = Engine(plan, group, device, seed, pick(device, kernels))
+        except Exception as error:
+            raise blame.explain(error, blame.COMPARE, group) from error
         self._worker = Worker(lambda error: blame.explain(error, self.engine.clock.current, group))
 
     @property
@@ -80,6 +84,15 @@ class Compressor:
                 done()
 
         self._worker.submit(job, finish)
+
+    def raise_error(self) -> None:
+        """Raises what ended the exchanges, every time anew."""
+        if self.error is not None:
+            raise self.error
+
+    def wait(self) -> None:
+        """Waits for all queued exchanges and raises what ended them."""
+        self._worker.call(lambda: None)
 
     def report(self) -> Report:
         """Bytes, ratio, seconds by stage and errors by layer, so far and on this worker."""
@@ -118,9 +131,10 @@ class Compressor:
         load_state(self.engine, state)
 
     def close(self) -> None:
-        """Ends the worker thread and gives up the connections; the model's gradients stay local from then on."""
+        """Ends the worker thread and gives up the connections; a later backward pass is an error."""
+        healthy = self.error is None
         self._worker.close()
-        if self.error is None:
+        if healthy:
             self.group.close()
 
     def _want_names(self, what: str) -> None:

@@ -1,6 +1,7 @@
 """The DDP adaptor: `compress` for a DistributedDataParallel model, `ddp_hook` for the (state, hook) pair."""
 
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -28,13 +29,14 @@ def hook(state: Compressor, bucket: dist.GradBucket) -> torch.futures.Future[tor
     The future always yields the bucket; an error is raised by a callback at the end of the backward pass,
     because DDP turns a failed future into "Unable to cast ... to Tensor".
     """
-    if state.error is not None:
-        raise state.error
     buffer = bucket.buffer()
+    _refuse(state, buffer)
     devices = [buffer.device] if buffer.is_cuda else []
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
-    _raise_after_backward(state)
+    in_backward = _raise_after_backward(state)
     state.exchange(buffer, bucket.parameters(), bucket.is_last(), lambda: future.set_result(buffer))
+    if not in_backward:  # a rank that has run out of inputs (Join) shadows the others
+        state.wait()
     return future
 
 
@@ -58,8 +60,12 @@ def ddp_hook(
     else:
         _refuse_sparse(module)
     if device is None:
-        device = next(module.parameters()).device if module is not None and any(True for _ in module.parameters()) else torch.device("cpu")
-    return Compressor(policy, _group(process_group, rest.pop("link", None)), device, module, **rest), hook
+        parameters = module.parameters() if module is not None else iter(())
+        device = next((parameter.device for parameter in parameters), torch.device("cpu"))
+    state = Compressor(policy, _group(process_group, rest.pop("link", None)), device, module, **rest)
+    if isinstance(model, DistributedDataParallel):
+        state.owner = weakref.ref(model)  # weak: the model holds its hook, which holds the state
+    return state, hook
 
 
 def compress(
@@ -148,15 +154,29 @@ def _refuse_sparse(module: nn.Module) -> None:
             )
 
 
-def _raise_after_backward(state: Compressor) -> None:
-    """Queues a callback behind DDP's own: it runs when all buckets of this backward pass are done."""
+def _raise_after_backward(state: Compressor) -> bool:
+    """Queues a callback that runs when all buckets of this backward pass are done; False outside of one.
 
-    def check() -> None:
-        if state.error is not None:
-            raise state.error
-
+    DDP queues its own callback, which waits for the buckets, after the last of them: hence behind the first
+    callback of ours, and before the one that this queues.
+    """
     engine = torch.autograd.Variable._execution_engine
     try:
-        engine.queue_callback(check)
-    except RuntimeError:  # not in a backward pass: a rank that has joined early shadows the others
+        engine.queue_callback(lambda: engine.queue_callback(state.raise_error))
+    except RuntimeError:
+        return False
+    return True
+
+
+def _refuse(state: Compressor, buffer: torch.Tensor) -> None:
+    """What DDP can ask for and a compressor cannot do."""
+    if buffer.is_sparse:
+        raise PlanError("sparse gradients cannot be compressed: make the embedding with sparse=False")
+    model = state.owner()
+    if not isinstance(model, DistributedDataParallel) or not model._join_config.enable:
         return
+    if not model._divide_by_initial_world_size:
+        raise PlanError(
+            "join(divide_by_initial_world_size=False) cannot be honoured: means are over all ranks, those "
+            "without inputs count as zero; leave it out"
+        )

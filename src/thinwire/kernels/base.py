@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class TernaryKernels(Protocol):
-    """Tensors are flat; `table` holds (offset, numel, row, scale, block) per tensor; results are written in place."""
+    """Tensors are flat; `table` has six columns (csrc/ternary.h); results are written in place."""
 
     def scales(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,57 +17,84 @@ from thinwire.errors import LabError
 CONTEXT = 64  # characters a char-transformer looks back
 
 
+def named(**layers: nn.Module) -> nn.Sequential:
+    """Layers in a row, each with a name: rules like {"fc*": "terngrad"} and reports speak of them."""
+    return nn.Sequential(OrderedDict(layers))
+
+
 def digits_cnn(classes: int) -> nn.Module:
     """Two convolutions and two fully-connected layers for 8x8 pictures: 151,306 parameters."""
-    return nn.Sequential(
-        *(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU()),
-        *(nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Linear(64 * 4 * 4, 128), nn.ReLU()),
-        nn.Linear(128, classes),
+    return named(
+        conv1=nn.Conv2d(1, 32, 3, padding=1),
+        relu1=nn.ReLU(),
+        conv2=nn.Conv2d(32, 64, 3, padding=1),
+        relu2=nn.ReLU(),
+        pool2=nn.MaxPool2d(2),
+        flat=nn.Flatten(),
+        fc1=nn.Linear(64 * 4 * 4, 128),
+        relu3=nn.ReLU(),
+        fc2=nn.Linear(128, classes),
     )
 
 
 def lenet(classes: int) -> nn.Module:
-    """Caffe's LeNet (20-50-500) for 28x28 pictures; 431,080 parameters."""
-    return nn.Sequential(
-        *(nn.Conv2d(1, 20, 5), nn.MaxPool2d(2)),
-        *(nn.Conv2d(20, 50, 5), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Linear(50 * 4 * 4, 500), nn.ReLU()),
-        nn.Linear(500, classes),
+    """Caffe's LeNet (20-50-500) for 28x28 pictures: 431,080 parameters."""
+    return named(
+        conv1=nn.Conv2d(1, 20, 5),
+        pool1=nn.MaxPool2d(2),
+        conv2=nn.Conv2d(20, 50, 5),
+        pool2=nn.MaxPool2d(2),
+        flat=nn.Flatten(),
+        fc1=nn.Linear(50 * 4 * 4, 500),
+        relu1=nn.ReLU(),
+        fc2=nn.Linear(500, classes),
     )
 
 
 def cifarnet(classes: int) -> nn.Module:
     """The CIFAR-10 network of TernGrad's experiments (TensorFlow's tutorial: two convolutions, 384, 192)."""
-    return nn.Sequential(
-        *(
-            nn.Conv2d(3, 64, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(3, 2, 1),
-            nn.LocalResponseNorm(9, 0.009, 0.75),
-        ),
-        *(
-            nn.Conv2d(64, 64, 5, padding=2),
-            nn.ReLU(),
-            nn.LocalResponseNorm(9, 0.009, 0.75),
-            nn.MaxPool2d(3, 2, 1),
-        ),
-        *(nn.Flatten(), nn.Linear(64 * 8 * 8, 384), nn.ReLU()),
-        *(nn.Linear(384, 192), nn.ReLU()),
-        nn.Linear(192, classes),
+    return named(
+        conv1=nn.Conv2d(3, 64, 5, padding=2),
+        relu1=nn.ReLU(),
+        pool1=nn.MaxPool2d(3, 2, 1),
+        norm1=nn.LocalResponseNorm(9, 0.009, 0.75),
+        conv2=nn.Conv2d(64, 64, 5, padding=2),
+        relu2=nn.ReLU(),
+        norm2=nn.LocalResponseNorm(9, 0.009, 0.75),
+        pool2=nn.MaxPool2d(3, 2, 1),
+        flat=nn.Flatten(),
+        fc1=nn.Linear(64 * 8 * 8, 384),
+        relu3=nn.ReLU(),
+        fc2=nn.Linear(384, 192),
+        relu4=nn.ReLU(),
+        fc3=nn.Linear(192, classes),
     )
 
 
 def alexnet(classes: int) -> nn.Module:
-    """AlexNet's shape for 32x32 pictures: cheap convolutions, 95 % of 5.8 M parameters fully connected."""
-    return nn.Sequential(
-        *(nn.Conv2d(3, 32, 5, stride=2, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(32, 96, 3, padding=1), nn.ReLU()),
-        *(nn.Conv2d(96, 128, 3, padding=1), nn.ReLU()),
-        *(nn.Conv2d(128, 128, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Dropout(0.2), nn.Linear(128 * 4 * 4, 1536), nn.ReLU()),
-        *(nn.Dropout(0.2), nn.Linear(1536, 1536), nn.ReLU()),
-        nn.Linear(1536, classes),
+    """AlexNet's shape for 32x32 pictures: cheap convolutions, 95 % of 5.8 M parameters fully connected.
+
+    Dropout is 0.2 as in TernGrad's AlexNet, not 0.5 as in the original.
+    """
+    return named(
+        conv1=nn.Conv2d(3, 32, 5, stride=2, padding=2),
+        relu1=nn.ReLU(),
+        pool1=nn.MaxPool2d(2),
+        conv2=nn.Conv2d(32, 96, 3, padding=1),
+        relu2=nn.ReLU(),
+        conv3=nn.Conv2d(96, 128, 3, padding=1),
+        relu3=nn.ReLU(),
+        conv4=nn.Conv2d(128, 128, 3, padding=1),
+        relu4=nn.ReLU(),
+        pool4=nn.MaxPool2d(2),
+        flat=nn.Flatten(),
+        drop1=nn.Dropout(0.2),
+        fc1=nn.Linear(128 * 4 * 4, 1536),
+        relu5=nn.ReLU(),
+        drop2=nn.Dropout(0.2),
+        fc2=nn.Linear(1536, 1536),
+        relu6=nn.ReLU(),
+        fc3=nn.Linear(1536, classes),
     )
 
 
@@ -93,8 +121,15 @@ def resnet20(classes: int) -> nn.Module:
     """ResNet-20 for CIFAR-10 (He et al. 2015, section 4.2, option A shortcuts)."""
     widths = (16, 16, 16, 16, 32, 32, 32, 64, 64, 64)
     blocks = [ResidualBlock(narrow, wide) for narrow, wide in pairwise(widths)]
-    stem = (nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
-    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes))
+    return named(
+        conv=nn.Conv2d(3, 16, 3, padding=1, bias=False),
+        norm=nn.BatchNorm2d(16),
+        relu=nn.ReLU(),
+        blocks=nn.Sequential(*blocks),
+        pool=nn.AdaptiveAvgPool2d(1),
+        flat=nn.Flatten(),
+        fc=nn.Linear(64, classes),
+    )
 
 
 class CharTransformer(nn.Module):

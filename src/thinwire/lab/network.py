@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from thinwire.errors import LabError
+from thinwire.rate import parse_rate
 
 if TYPE_CHECKING:
     from thinwire.lab.netlab import Netlab
@@ -147,6 +148,7 @@ def open_network(rate: str | None, workers: int, choice: str = AUTO) -> Iterator
         return
     from thinwire.lab.netlab import Netlab, available
 
+    parse_rate(rate)  # a wrong rate is refused here, not by every worker
     obstacle = available() if choice == AUTO else None
     if choice == EMULATED or obstacle is not None:
         yield Loopback(rate, (obstacle or "").rstrip("."))

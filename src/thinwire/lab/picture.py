@@ -52,15 +52,14 @@ def _bytes(record: Record, axes: Axes) -> None:
     lines = compare(record.outcomes)
     palette = colours(record)
     names = [line.codec for line in lines]
-    bars = axes.barh(
-        names, [line.bytes_per_step / 1e3 for line in lines], color=[palette[name] for name in names]
-    )
+    sizes = [line.bytes_per_step / 1e3 for line in lines]
+    bars = axes.barh(names, sizes, height=0.5, color=[palette[name] for name in names])
     axes.bar_label(
         bars, [f"{byte_count(line.bytes_per_step)}, {line.ratio:.1f}x" for line in lines], padding=4
     )
     axes.invert_yaxis()
     axes.set(xlabel="kB sent per step and worker")
-    axes.margins(x=0.3)
+    axes.margins(x=0.4, y=0.2)
     _bare(axes)
 
 

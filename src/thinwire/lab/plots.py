@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 COLOURS = ("#6b7280", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 STAGES = ("agree", "encode", "travel", "merge", "decode")
 STAGE_COLOURS = ("#56b4e9", "#0072b2", "#9ca3af", "#e69f00", "#009e73")
+TEXT_SHARE = 0.04  # of the longest bar: a shorter piece has no room for its number
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
 
@@ -95,12 +96,12 @@ def _bars(record: Record, values: list[float], texts: list[str], axis: str) -> F
         text=texts,
         orientation="h",
         marker={"color": list(palette.values())},
-        textposition="auto",
+        textposition="outside",
         hoverinfo="skip",
     )
     figure = graph_objects.Figure(bar)
-    figure.update_yaxes(autorange="reversed")
-    figure.update_xaxes(title_text=axis, rangemode="tozero")
+    figure.update_yaxes(autorange="reversed", ticksuffix="  ")
+    figure.update_xaxes(title_text=axis, range=[0, 1.3 * max(values)])  # room for the text beside the bar
     return _styled(figure, 90 + 46 * len(values))
 
 
@@ -111,14 +112,16 @@ def bars_of_stages(record: Record) -> Figure | None:
     runs = stage_runs(record)
     if not runs:
         return None
+    longest = max(sum(stage_ms(outcome, stage) for stage in STAGES) for outcome in runs)
     figure = graph_objects.Figure()
     for stage, colour in zip(STAGES, STAGE_COLOURS, strict=True):
         values = [stage_ms(outcome, stage) for outcome in runs]
-        texts = [f"{value:.2g}" if value >= 0.1 else "" for value in values]
+        texts = [f"{value:.2g}" if value >= TEXT_SHARE * longest else "" for value in values]
         names = [outcome.asked for outcome in runs]
         figure.add_bar(y=names, x=values, name=stage, orientation="h", marker={"color": colour}, text=texts)
-    figure.update_layout(barmode="stack")
-    figure.update_yaxes(autorange="reversed")
+    figure.update_traces(textangle=0, textposition="inside", insidetextanchor="middle")
+    figure.update_layout(barmode="stack", legend_traceorder="normal")
+    figure.update_yaxes(autorange="reversed", ticksuffix="  ")
     figure.update_xaxes(title_text="milliseconds per step on worker 0's exchange thread", rangemode="tozero")
     return _styled(figure, 120 + 46 * len(runs))
 

@@ -12,6 +12,8 @@ from thinwire.lab.plots import bars_of_bytes, bars_of_stages, bars_of_time, curv
 from thinwire.lab.record import PICTURE, REPORT, Record, write_text
 from thinwire.lab.tables import byte_count, headline, score
 
+VARIED = ("codec", "seed")  # entries of a recipe in which the runs of one record differ
+
 
 def write_report(record: Record, folder: Path, picture: bool = False) -> Path:
     """Write report.html, and report.png if a picture is wanted, into the run folder."""
@@ -108,7 +110,9 @@ def _wire(record: Record) -> list[str]:
 
 def _layers(record: Record) -> list[str]:
     runs = stage_runs(record)
-    return [heading("Layer by layer"), *map(_layer_table, runs)] if runs else []
+    note = "Bytes and bits are all that one worker sends for a layer, on the way out and on the way back."
+    tables = map(_layer_table, runs)
+    return [heading("Layer by layer"), paragraph(note, quiet=True), *tables] if runs else []
 
 
 def _layer_table(outcome: Outcome) -> str:
@@ -130,7 +134,9 @@ def _layer_table(outcome: Outcome) -> str:
 
 def _origin(record: Record) -> list[str]:
     origin = record.origin
-    recipe = ", ".join(f"{name} {value}" for name, value in origin.recipe.items() if value is not None)
+    recipe = ", ".join(
+        f"{name} {value}" for name, value in origin.recipe.items() if value is not None and name not in VARIED
+    )
     pairs = [
         ("command", origin.command),
         ("date", origin.made),

@@ -34,8 +34,9 @@ def score(metric: str, value: Spread, several: bool) -> str:
 
 
 def byte_count(count: float) -> str:
-    """Bytes with a decimal unit and three digits: 907,836 becomes 908 kB."""
+    """Bytes with a decimal unit and three digits: 907,836 becomes 908 kB, 80,020 becomes 80.0 kB."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
-            return f"{count / size:.3g} {unit}" if count / size < 999.5 else f"{count / size:,.0f} {unit}"
+            digits = 2 if count < 10 * size else 1 if count < 100 * size else 0
+            return f"{count / size:.{digits}f} {unit}"
     return f"{count:.0f} B"

@@ -16,13 +16,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from thinwire.errors import LabError, ThinwireError
 from thinwire.lab.augment import shift_and_flip
 from thinwire.lab.checkpoint import Checkpoint, check_same_run, read_checkpoint, write_checkpoint
 from thinwire.lab.data import Task, open_task
 from thinwire.lab.data.task import Indices
+from thinwire.lab.evaluation import evaluate
 from thinwire.lab.hook import DDP_FP16, attach
 from thinwire.lab.job import Job, read_job
 from thinwire.lab.meter import CompressorMeter, ComputedMeter, InterfaceMeter, Meter
@@ -33,7 +34,6 @@ STORE_FILE = "rendezvous"
 PEER_TIMEOUT = timedelta(
     minutes=10
 )  # a step over a very slow link is long; a dead peer is noticed at once anyway
-EVALUATION_BATCH = 200
 PROGRESS_ROWS = 200
 WARM_UP_STEPS = 3  # not timed: buckets are rebuilt, buffers are allocated
 FAILED = 2
@@ -114,35 +114,10 @@ class Worker:
         dist.barrier()
         self.meter.resume()
 
-    # evaluation
-
     def evaluate(self, first: int, losses: list[float]) -> None:
-        """Score the model on the test set, shared out among the workers, and say how far the run is."""
-        for buffer in self.net.buffers():
-            dist.broadcast(buffer, 0)  # rank 0's running statistics, as DDP does before every forward pass
-        sums = torch.tensor([sum(losses), float(len(losses)), *self._test_sums()], dtype=torch.float64)
-        dist.all_reduce(sums)
-        train_loss, test_loss, right = sums[0] / sums[1], sums[2] / sums[4], sums[3] / sums[4]
-        score = self.task.score(test_loss.item(), right.item())
-        sent = self.meter.sent_bytes(self.step - first)
-        values = {"loss": train_loss.item(), "test_loss": test_loss.item(), "accuracy": right.item()}
-        self.say("evaluation", **values, score=score, bytes=sent)
-
-    @torch.no_grad()
-    def _test_sums(self) -> tuple[float, float, float]:
-        loss, right, count = 0.0, 0.0, 0.0
-        self.net.eval()
-        for start in range(
-            self.rank * EVALUATION_BATCH, len(self.task.test), self.recipe.workers * EVALUATION_BATCH
-        ):
-            stop = min(start + EVALUATION_BATCH, len(self.task.test))
-            x, y = self.task.batch(self.task.test, _range(start, stop))
-            logits: Tensor = self.net(x)
-            loss += self.task.loss(logits, y).item() * y.numel()
-            right += float((logits.argmax(-1) == y).sum())
-            count += y.numel()
-        self.net.train()
-        return loss, right, count
+        """Score the model on the test set and say how far the run is."""
+        scores = evaluate(self.net, self.task, self.rank, self.recipe.workers, losses)
+        self.say("evaluation", **vars(scores), bytes=self.meter.sent_bytes(self.step - first))
 
     # stopping and going on
 
@@ -218,10 +193,6 @@ class Worker:
                     f"worker {rank} ended with other parameters than worker 0: please report this as a bug"
                 )
         return digest.hexdigest()
-
-
-def _range(start: int, stop: int) -> Indices:
-    return torch.arange(start, stop).numpy()
 
 
 def _marks(num_steps: int, count: int) -> Iterator[int]:

@@ -6,38 +6,41 @@ from collections.abc import Sequence
 
 import torch
 
-from thinwire.codec import BoundCodec
-from thinwire.coders.base import Merge
+from thinwire.coders.base import Merge, Packer
 from thinwire.groups.base import gather_bytes
-from thinwire.routes.base import Journey, Parcel, Route, aligned
+from thinwire.routes.base import Journey, Message, Route, aligned, encode_all
 
 
 class AllGather(Route):
-    """One all-gather for all lanes; payloads merge in rank order on every rank, so all ranks get the same bits."""
+    """One all-gather per message; payloads merge in rank order on every rank, so all ranks get the same bits."""
 
     name = "allgather"
     takes = frozenset({Merge.INT, Merge.GATHER})
 
-    def payload_bytes(self, bound: BoundCodec) -> int:
-        return aligned(bound.packer.num_granules * bound.packer.granule_bytes)
+    def payload_bytes(self, packer: Packer, world: int) -> int:
+        return aligned(packer.num_granules * packer.granule_bytes)
 
-    def sent_bytes(self, bounds: Sequence[BoundCodec]) -> int:
-        world = bounds[0].place.world if bounds else 1
-        return gather_bytes(sum(map(self.payload_bytes, bounds)), world)
+    def sent_bytes(self, packer: Packer, world: int) -> int:
+        return gather_bytes(self.payload_bytes(packer, world), world)
 
-    def reduce(self, parcels: Sequence[Parcel], journey: Journey) -> None:
+    def reduce(self, messages: Sequence[Message], journey: Journey) -> None:
+        for message in messages:
+            encode_all(message, journey.clock)
+            self._reduce_one(message, journey)
+
+    def _reduce_one(self, message: Message, journey: Journey) -> None:
         group, scratch, clock = journey.group, journey.scratch, journey.clock
         with clock.stage("travel"):
-            message = parcels[0].payload if len(parcels) == 1 else torch.cat([p.payload for p in parcels])
-            received = scratch.take("gathered", message.numel() * group.size).view(group.size, -1)
-            group.gather(message, received)
+            send = message[0].payload if len(message) == 1 else torch.cat([p.payload for p in message])
+            received = scratch.take("gathered", send.numel() * group.size).view(group.size, -1)
+            group.gather(send, received).wait()
         start = 0
-        for parcel in parcels:
-            packer = parcel.bound.packer
+        for parcel in message:
+            packer = parcel.packer
             with clock.stage("merge"):
                 end = start + packer.num_granules * packer.granule_bytes
                 sums = scratch.take("sums", packer.sum_bytes(packer.num_granules))
-                packer.merge(received[:, start:end], parcel.agreed, sums)
+                parcel.merge(received[:, start:end], sums)
                 start += parcel.payload.numel()
             with clock.stage("decode"):
                 parcel.decode(sums.unsqueeze(0))

@@ -4,27 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from thinwire.codec import BoundCodec
-from thinwire.coders.base import Merge
-from thinwire.groups.base import sum_bytes
-from thinwire.routes.base import Journey, Parcel, Route
+from thinwire.coders.base import Merge, Packer
+from thinwire.groups.base import Pending, sum_bytes
+from thinwire.routes.base import Journey, Message, Parcel, Route
 
 
 class AllReduce(Route):
-    """One all-reduce per lane. Sums depend on where a value lies in its buffer: bits may change with the buckets."""
+    """One all-reduce per parcel; while it travels, the next parcel is encoded and the one before decoded.
+
+    Sums depend on where a value lies in its buffer: bits may change when the buckets do.
+    """
 
     name = "allreduce"
     takes = frozenset({Merge.SUM})
+    in_place = True
 
-    def payload_bytes(self, bound: BoundCodec) -> int:
-        return bound.packer.num_granules * bound.packer.granule_bytes
+    def payload_bytes(self, packer: Packer, world: int) -> int:
+        return packer.num_granules * packer.granule_bytes
 
-    def sent_bytes(self, bounds: Sequence[BoundCodec]) -> int:
-        return sum(sum_bytes(self.payload_bytes(bound), bound.place.world) for bound in bounds)
+    def sent_bytes(self, packer: Packer, world: int) -> int:
+        return sum_bytes(self.payload_bytes(packer, world), world)
 
-    def reduce(self, parcels: Sequence[Parcel], journey: Journey) -> None:
-        for parcel in parcels:
+    def reduce(self, messages: Sequence[Message], journey: Journey) -> None:
+        travelling: tuple[Parcel, Pending] | None = None
+        for parcel in (parcel for message in messages for parcel in message):
+            with journey.clock.stage("encode"):
+                parcel.encode()
             with journey.clock.stage("travel"):
-                journey.group.sum_(parcel.payload.view(parcel.bound.packer.wire_dtype))
-            with journey.clock.stage("decode"):
-                parcel.decode(parcel.payload.unsqueeze(0))
+                pending = journey.group.sum_(parcel.payload.view(parcel.packer.wire_dtype))
+            if travelling is not None:
+                _arrive(*travelling, journey)
+            travelling = parcel, pending
+        if travelling is not None:
+            _arrive(*travelling, journey)
+
+
+def _arrive(parcel: Parcel, pending: Pending, journey: Journey) -> None:
+    with journey.clock.stage("travel"):
+        pending.wait()
+    with journey.clock.stage("decode"):
+        parcel.decode(parcel.payload.unsqueeze(0))

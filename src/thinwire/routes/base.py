@@ -4,32 +4,45 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from torch import Tensor
 
 from thinwire.clock import Clock
-from thinwire.codec import BoundCodec, Codec
-from thinwire.coders.base import Merge
+from thinwire.codec import Codec
+from thinwire.coders.base import Merge, Packer
 from thinwire.errors import PlanError
 from thinwire.groups.base import Group
+from thinwire.key import Key
 from thinwire.scratch import Scratch
 
 ALIGN = 8  # pieces of a shared message start on multiples of this many bytes
 
 
-@dataclass(frozen=True)
+@dataclass
 class Parcel:
-    """One lane on its way: what was agreed, what it sends, and where the mean goes."""
+    """One part of a lane on its way: where its numbers lie, what was agreed, and the bytes it sends."""
 
-    bound: BoundCodec
-    agreed: Tensor
-    payload: Tensor
+    packer: Packer
     x: Tensor
+    agreed: Tensor
+    key: Key
+    payload: Tensor
+    encoded: bool = field(default=False, init=False)
+
+    def encode(self) -> None:
+        """Fills the payload, once; padding is zero."""
+        if not self.encoded:
+            self.payload[self.packer.num_granules * self.packer.granule_bytes :] = 0
+            self.packer.encode(self.x, self.agreed, self.key, self.payload)
+            self.encoded = True
+
+    def merge(self, payloads: Tensor, sums: Tensor) -> None:
+        self.packer.merge(payloads, self.agreed, sums)
 
     def decode(self, sums: Tensor) -> None:
-        self.bound.decode(sums, self.agreed, self.x)
+        self.packer.decode(sums, self.agreed, self.x)
 
 
 @dataclass(frozen=True)
@@ -41,11 +54,15 @@ class Journey:
     clock: Clock
 
 
+Message = Sequence[Parcel]
+
+
 class Route(ABC):
-    """How payloads travel and merge. All parcels of one call share the messages."""
+    """How payloads travel and merge: messages one behind the other, so that work and travel overlap."""
 
     name: ClassVar[str]
     takes: ClassVar[frozenset[Merge]]
+    in_place: ClassVar[bool] = False  # True: sums arrive where the payload was, so it may be the gradient itself
 
     def check(self, codec: Codec) -> None:
         """Refuses codecs whose payloads this route cannot merge."""
@@ -56,16 +73,16 @@ class Route(ABC):
             )
 
     @abstractmethod
-    def payload_bytes(self, bound: BoundCodec) -> int:
-        """Size of the buffer a lane encodes into, padding included."""
+    def payload_bytes(self, packer: Packer, world: int) -> int:
+        """Size of the buffer a part encodes into, padding included."""
 
     @abstractmethod
-    def sent_bytes(self, bounds: Sequence[BoundCodec]) -> int:
-        """What one rank sends for these lanes, beyond agreeing; exact."""
+    def sent_bytes(self, packer: Packer, world: int) -> int:
+        """What one rank sends for a part, beyond agreeing; exact."""
 
     @abstractmethod
-    def reduce(self, parcels: Sequence[Parcel], journey: Journey) -> None:
-        """Sends all parcels and writes the means."""
+    def reduce(self, messages: Sequence[Message], journey: Journey) -> None:
+        """Encodes and sends all parcels and writes the means; the parcels of a message travel together."""
 
 
 def default_route_name(codec: Codec) -> str:
@@ -73,6 +90,12 @@ def default_route_name(codec: Codec) -> str:
     if codec.merge is Merge.SUM:
         return "allreduce"
     return "sharded" if codec.merge is Merge.INT and codec.shardable else "allgather"
+
+
+def encode_all(message: Message, clock: Clock) -> None:
+    with clock.stage("encode"):
+        for parcel in message:
+            parcel.encode()
 
 
 def aligned(nbytes: int) -> int:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from thinwire.codec import BoundCodec, Codec
-from thinwire.coders.base import Merge
+from thinwire.codec import Codec
+from thinwire.coders.base import Merge, Packer
 from thinwire.errors import PlanError
-from thinwire.groups.base import gather_bytes, swap_bytes
-from thinwire.routes.base import Journey, Parcel, Route, aligned
+from thinwire.groups.base import Pending, gather_bytes, swap_bytes
+from thinwire.routes.base import Journey, Message, Route, aligned, encode_all
 
 
 class Sharded(Route):
@@ -19,6 +19,8 @@ class Sharded(Route):
     1. all-to-all of the packed shards (a shard is a whole number of granules, the same for every owner)
     2. every owner merges what it received, in rank order
     3. all-gather of the merged shards; for shared-scale integers this is exact: no second rounding
+
+    Messages follow each other: while one travels, the next is encoded and the one before is decoded.
     """
 
     name = "sharded"
@@ -29,66 +31,100 @@ class Sharded(Route):
         if not codec.shardable:
             raise PlanError(f'{codec} payloads cannot be cut into shards: use route "allgather"')
 
-    def payload_bytes(self, bound: BoundCodec) -> int:
-        return _shard_bytes(bound) * bound.place.world
+    def payload_bytes(self, packer: Packer, world: int) -> int:
+        return _shard_bytes(packer, world) * world
 
-    def sent_bytes(self, bounds: Sequence[BoundCodec]) -> int:
-        world = bounds[0].place.world if bounds else 1
-        swapped = sum(map(self.payload_bytes, bounds))
-        gathered = sum(aligned(_sum_bytes(bound)) for bound in bounds)
-        return swap_bytes(swapped, world) + gather_bytes(gathered, world)
+    def sent_bytes(self, packer: Packer, world: int) -> int:
+        gathered = aligned(_sum_bytes(packer, world))
+        return swap_bytes(self.payload_bytes(packer, world), world) + gather_bytes(gathered, world)
 
-    def reduce(self, parcels: Sequence[Parcel], journey: Journey) -> None:
-        group, scratch, clock = journey.group, journey.scratch, journey.clock
-        with clock.stage("travel"):
-            message = _message(parcels, journey)
-            received = scratch.take("received", message.numel()).view(group.size, -1)
-            group.swap(message, received)
-        with clock.stage("merge"):
-            owned = scratch.take("owned", sum(aligned(_sum_bytes(p.bound)) for p in parcels))
-            _merge_owned(parcels, received, owned)
-        with clock.stage("travel"):
-            gathered = scratch.take("gathered", owned.numel() * group.size).view(group.size, -1)
-            group.gather(owned, gathered)
-        with clock.stage("decode"):
+    def reduce(self, messages: Sequence[Message], journey: Journey) -> None:
+        trips = [_Trip(message, index, journey) for index, message in enumerate(messages)]
+        for index, trip in enumerate(trips):
+            trip.send()
+            if index >= 1:
+                trips[index - 1].merge()
+            if index >= 2:
+                trips[index - 2].arrive()
+        for trip in trips[-1:]:
+            trip.merge()
+        for trip in trips[-2:]:
+            trip.arrive()
+
+
+class _Trip:
+    """One message on its way; its buffers are its own, because several trips are under way at once."""
+
+    def __init__(self, message: Message, index: int, journey: Journey) -> None:
+        self.message, self.index, self.journey = message, index, journey
+        self.world = journey.group.size
+        self.pending: Pending
+        self.received: Tensor
+        self.gathered: Tensor
+
+    def send(self) -> None:
+        """Encode, and start the all-to-all."""
+        encode_all(self.message, self.journey.clock)
+        with self.journey.clock.stage("travel"):
+            rows = self._rows()
+            self.received = self._take("received", rows.numel())
+            self.pending = self.journey.group.swap(rows, self.received)
+
+    def merge(self) -> None:
+        """Wait for the shards this rank owns, add them up, and start the all-gather."""
+        with self.journey.clock.stage("travel"):
+            self.pending.wait()
+        with self.journey.clock.stage("merge"):
+            owned = self._merge_owned()
+        with self.journey.clock.stage("travel"):
+            self.gathered = self._take("gathered", owned.numel() * self.world)
+            self.pending = self.journey.group.gather(owned, self.gathered)
+
+    def arrive(self) -> None:
+        """Wait for all sums and decode them."""
+        with self.journey.clock.stage("travel"):
+            self.pending.wait()
+        with self.journey.clock.stage("decode"):
             start = 0
-            for parcel in parcels:
-                parcel.decode(gathered[:, start : start + _sum_bytes(parcel.bound)])
-                start += aligned(_sum_bytes(parcel.bound))
+            for parcel in self.message:
+                nbytes = _sum_bytes(parcel.packer, self.world)
+                parcel.decode(self.gathered[:, start : start + nbytes])
+                start += aligned(nbytes)
+
+    def _rows(self) -> Tensor:
+        """Row r holds what goes to rank r: its shard of every parcel."""
+        if len(self.message) == 1:
+            return self.message[0].payload.view(self.world, -1)
+        rows = self._take("message", sum(parcel.payload.numel() for parcel in self.message))
+        start = 0
+        for parcel in self.message:
+            shard = _shard_bytes(parcel.packer, self.world)
+            rows[:, start : start + shard] = parcel.payload.view(self.world, -1)
+            start += shard
+        return rows
+
+    def _merge_owned(self) -> Tensor:
+        sizes = [_sum_bytes(parcel.packer, self.world) for parcel in self.message]
+        owned = self.journey.scratch.take(f"owned {self.index}", sum(map(aligned, sizes)))
+        start = shard_start = 0
+        for parcel, size in zip(self.message, sizes, strict=True):
+            shard = _shard_bytes(parcel.packer, self.world)
+            parcel.merge(self.received[:, shard_start : shard_start + shard], owned[start : start + size])
+            owned[start + size : start + aligned(size)] = 0
+            start, shard_start = start + aligned(size), shard_start + shard
+        return owned
+
+    def _take(self, name: str, nbytes: int) -> Tensor:
+        return self.journey.scratch.take(f"{name} {self.index}", nbytes).view(self.world, -1)
 
 
-def _shard_granules(bound: BoundCodec) -> int:
-    return -(-bound.packer.num_granules // bound.place.world)
+def _shard_granules(packer: Packer, world: int) -> int:
+    return -(-packer.num_granules // world)
 
 
-def _shard_bytes(bound: BoundCodec) -> int:
-    return _shard_granules(bound) * bound.packer.granule_bytes
+def _shard_bytes(packer: Packer, world: int) -> int:
+    return _shard_granules(packer, world) * packer.granule_bytes
 
 
-def _sum_bytes(bound: BoundCodec) -> int:
-    return bound.packer.sum_bytes(_shard_granules(bound))
-
-
-def _message(parcels: Sequence[Parcel], journey: Journey) -> Tensor:
-    """Row r holds what goes to rank r: its shard of every lane."""
-    size = journey.group.size
-    if len(parcels) == 1:
-        return parcels[0].payload.view(size, -1)
-    total = sum(parcel.payload.numel() for parcel in parcels)
-    message = journey.scratch.take("message", total).view(size, -1)
-    start = 0
-    for parcel in parcels:
-        shard = _shard_bytes(parcel.bound)
-        message[:, start : start + shard] = parcel.payload.view(size, -1)
-        start += shard
-    return message
-
-
-def _merge_owned(parcels: Sequence[Parcel], received: Tensor, owned: Tensor) -> None:
-    start = shard_start = 0
-    for parcel in parcels:
-        shard, sums = _shard_bytes(parcel.bound), _sum_bytes(parcel.bound)
-        pieces = received[:, shard_start : shard_start + shard]
-        parcel.bound.packer.merge(pieces, parcel.agreed, owned[start : start + sums])
-        owned[start + sums : start + aligned(sums)] = 0
-        start, shard_start = start + aligned(sums), shard_start + shard
+def _sum_bytes(packer: Packer, world: int) -> int:
+    return packer.sum_bytes(_shard_granules(packer, world))

@@ -18,7 +18,7 @@ from thinwire.stages.base import BoundStage, Stage
 class Clip(Stage):
     """f(g) = clamp(g, -c*sigma, +c*sigma), sigma around the mean, the interval around zero. Decodes as identity."""
 
-    c: float = option(2.5, float, "a positive number of standard deviations", "{:g}".format)
+    c: float = option(2.5, float, "a positive number of standard deviations", repr)
 
     def __post_init__(self) -> None:
         if not self.c > 0:
@@ -33,7 +33,7 @@ class BoundClip(BoundStage):
         self.stage, self.layout, self.place = stage, layout, place
         self.out = Layout.packed(layout.specs)
         rows = [
-            [offset, spec.numel, 0, index, 0]
+            [offset, spec.numel, 0, index, 0, 0]
             for index, (spec, offset) in enumerate(zip(layout.specs, layout.offsets, strict=True))
         ]
         for before, row in zip(rows, rows[1:], strict=False):

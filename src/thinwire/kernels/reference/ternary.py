@@ -28,7 +28,7 @@ def scales(
     scaler = max|clip(g)| = min(max|g|, c * sigma)  as in the paper, or
     scaler = c * sigma, bound infinite              as in the authors' code (`scaler_is_bound`)
     """
-    for offset, numel, _, scale, block in table.view(-1, 5).tolist():
+    for offset, numel, _, scale, block, _ in table.view(-1, 6).tolist():
         for index, values in enumerate(_blocks(x[offset : offset + numel], block)):
             bits, bound = _scale_of_block(values, clip, scaler_is_bound)
             scale_bits[scale + index] = bits
@@ -39,16 +39,15 @@ def encode(
     x: Tensor, table: Tensor, keys: Tensor, scale: Tensor, bounds: Tensor, digits: int, payload: Tensor
 ) -> None:
     """Draws trits, P(trit != 0) = min(|g|, bound) / scale, and packs `digits` of them into a byte."""
-    for (offset, numel, row, first, block), key in zip(
-        table.view(-1, 5).tolist(), keys.view(-1, 2).tolist(), strict=True
-    ):
+    for segment, key in zip(table.view(-1, 6).tolist(), keys.view(-1, 2).tolist(), strict=True):
+        offset, numel, row, *_, start = segment
         values = x[offset : offset + numel]
-        trits = _draw(values, _spread(scale, first, numel, block), _spread(bounds, first, numel, block), key)
+        trits = _draw(values, start, _spread(scale, segment), _spread(bounds, segment), key)
         granule = ROW * digits
         padded = torch.nn.functional.pad(trits + 1, (0, -numel % granule), value=1)
         planes = padded.view(-1, digits, ROW)
-        start = row // digits * ROW
-        payload[start : start + planes.shape[0] * ROW] = _pack_bytes(planes, digits).flatten()
+        first = row // digits * ROW
+        payload[first : first + planes.shape[0] * ROW] = _pack_bytes(planes, digits).flatten()
 
 
 def add(payloads: Tensor, num_payloads: int, digits: int, sum_digits: int, words: Tensor) -> None:
@@ -122,19 +121,21 @@ def _ordered_sum(values: Tensor) -> float:
     return float(lanes)
 
 
-def _spread(per_block: Tensor, first: int, numel: int, block: int) -> Tensor:
-    """One value per element (or one for all) from one value per block."""
+def _spread(per_block: Tensor, segment: list[int]) -> Tensor:
+    """One value per element of a segment (or one for all) from one value per block of its tensor."""
+    _, numel, _, scale, block, start = segment
     if block == 0:
-        return per_block[first]
-    count = -(-numel // block)
-    return per_block[first : first + count].repeat_interleave(block)[:numel]
+        return per_block[scale]
+    first, last = start // block, -(-(start + numel) // block)
+    spread = per_block[scale + first : scale + last].repeat_interleave(block)
+    return spread[start - first * block :][:numel]
 
 
-def _draw(values: Tensor, scale: Tensor, bound: Tensor, key: list[int]) -> Tensor:
+def _draw(values: Tensor, start: int, scale: Tensor, bound: Tensor, key: list[int]) -> Tensor:
     """Trit = sign(g) where u24 * (the float below scale) * 2**-24 < min(|g|, bound), else 0."""
     below = (scale.view(torch.int32) - 1).view(torch.float32) * 2.0**-24
     unit = torch.where(scale > 0, below, torch.inf)
-    u24 = random24(counters(0, values.numel(), values.device), key[0], key[1])
+    u24 = random24(counters(start, values.numel(), values.device), key[0], key[1])
     magnitude = values.abs()
     clipped = torch.where(magnitude < bound, magnitude, bound)
     hit = u24.float() * unit < clipped
@@ -177,6 +178,7 @@ def _fraction32(value: Tensor, limit: int) -> Tensor:
 
 
 def _scatter_rows(rows: Tensor, table: Tensor, steps: Tensor, x: Tensor) -> None:
-    for offset, numel, row, first, block in table.view(-1, 5).tolist():
+    for segment in table.view(-1, 6).tolist():
+        offset, numel, row = segment[:3]
         level = rows[row * ROW : row * ROW + numel].to(torch.float32)
-        x[offset : offset + numel] = level * _spread(steps, first, numel, block)
+        x[offset : offset + numel] = level * _spread(steps, segment)

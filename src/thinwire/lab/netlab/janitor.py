@@ -43,16 +43,19 @@ class Janitor:
         self._process = _start(namespaces)
 
     def finish(self) -> None:
-        """Clean up now, and wait until it is done."""
+        """Clean up now, and wait until it is done, also if Ctrl-C comes meanwhile."""
         try:
             self._process.communicate(b"\n", timeout=PATIENCE_S)
-            if self._process.returncode != 0:  # somebody killed it
-                _clean(self._namespaces)
+        except (KeyboardInterrupt, SystemExit):
+            self._process.wait(PATIENCE_S)
+            raise
         except subprocess.TimeoutExpired:
             raise LabError(
                 f"the lab was not removed within {PATIENCE_S:.0f} s: see `ip netns list`, "
                 "and run `thinwire netlab --clean` when this process has ended"
             ) from None
+        if self._process.returncode != 0:  # somebody killed it
+            _clean(self._namespaces)
 
 
 def lab_prefix() -> str:

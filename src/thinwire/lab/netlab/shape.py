@@ -8,9 +8,12 @@ from thinwire.errors import LabError
 from thinwire.lab.netlab.iproute import run_tool
 from thinwire.rate import parse_rate
 
-MIN_RATE_BITS = 10_000.0  # slower, one full packet would take more than a second
-# A bucket of 0.6 ms: at 1 gbit it holds one 64 kB segment of the TCP stack, which then need not be cut up.
-BUCKET_S, MIN_BUCKET_BYTES = 0.6e-3, 16_384
+MIN_RATE_BITS = 1e4  # slower, one full packet would take more than a second
+MAX_RATE_BITS = 1e11  # beyond any machine's memory; from about 10 gbit on the processor is the limit
+# The bucket: what may leave at once. TCP hands over segments of up to 64 kB; one that the bucket cannot hold
+# is cut into packets in software, which under load costs half of a 1 gbit link. So it holds a segment, but at
+# slow rates no more than 2.5 ms of sending, and at fast ones as much as leaves while the kernel's timer sleeps.
+SEGMENT_BYTES, MAX_BURST_S, TIMER_S, MIN_BUCKET_BYTES = 70_000, 2.5e-3, 0.6e-3, 4_096
 # A queue that an all-to-all does not overflow: senders of one rate fill it only when their aims coincide.
 QUEUE_S, MIN_QUEUE_BYTES = 20e-3, 1_000_000
 
@@ -25,13 +28,14 @@ class Shape:
     def parse(cls, rate: str) -> Shape:
         """The shape of a link of this rate, "1gbit" for example."""
         bits = parse_rate(rate)
-        if bits < MIN_RATE_BITS:
-            raise LabError(f'rate "{rate}" is too slow for netlab: at least {MIN_RATE_BITS / 1e3:.0f}kbit')
+        if not MIN_RATE_BITS <= bits <= MAX_RATE_BITS:
+            raise LabError(f'rate "{rate}" cannot be shaped by netlab: choose 10kbit to 100gbit')
         return cls(bits)
 
     @property
     def bucket_bytes(self) -> int:
-        return max(MIN_BUCKET_BYTES, int(self.rate_bits / 8 * BUCKET_S))
+        per_second = self.rate_bits / 8
+        return int(max(MIN_BUCKET_BYTES, min(SEGMENT_BYTES, MAX_BURST_S * per_second), TIMER_S * per_second))
 
     @property
     def queue_bytes(self) -> int:

@@ -1,0 +1,191 @@
+"""thinwire bench: how fast kernels, one exchange and one training step are; variants interleaved, with spread."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from thinwire.errors import LabError
+
+if TYPE_CHECKING:
+    from thinwire.lab.network import Network
+
+bench = typer.Typer(
+    help="Measure kernels, one exchange, or one training step (variants interleaved, ratios with spread).",
+    no_args_is_help=True,
+)
+
+Hosts = Annotated[int, typer.Option(help="Number of hosts.", min=1)]
+Rate = Annotated[str, typer.Option(help="Rate of every link: 100mbit, 1gbit, ...")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON row per line, nothing else on stdout.")]
+NetworkChoice = Annotated[
+    str, typer.Option("--network", help="auto, netlab (root; the kernel shapes real links) or emulated.")
+]
+Row = dict[str, Any]
+Column = tuple[str, Callable[[Row], str]]
+
+
+@bench.command()
+def kernels(
+    codecs: Annotated[str, typer.Option(help="Codecs, separated by commas.")] = "dense,fp16,bf16,terngrad",
+    numel: Annotated[int, typer.Option(help="Elements of the tensor.", min=1)] = 6_553_600,
+    repeats: Annotated[int, typer.Option(help="Timed turns.", min=1)] = 20,
+    backend: Annotated[str | None, typer.Option(help="Kernels to time, such as cpu-avx2.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Time encoding and decoding as multiples of copy_ of the same tensor, on one thread.
+
+    \b
+    Examples:
+      thinwire bench kernels
+      thinwire bench kernels --codecs terngrad,terngrad:wire=2bit --backend cpu-avx2
+      thinwire bench kernels --json > kernels.jsonl
+    """
+    from thinwire.kernels import backends
+    from thinwire.lab.bench.kernels import bench_kernels
+
+    if backend is not None and backend not in backends():
+        raise LabError(f'kernels "{backend}" cannot run here: use one of {", ".join(backends())}')
+    columns: list[Column] = [
+        ("codec", lambda r: r["codec"]),
+        ("kernels", lambda r: r["kernels"]),
+        ("bits", lambda r: f"{r['bits_per_element']:.2f}"),
+        ("encode / copy", lambda r: f"{r['encode_x_copy']:.2f}x"),
+        ("merge / copy", lambda r: f"{r['merge_x_copy']:.2f}x"),
+        ("decode / copy", lambda r: f"{r['decode_x_copy']:.2f}x"),
+        ("encode vs reference", lambda r: f"{r['encode_x_reference']:.0f}x faster"),
+        ("decode vs reference", lambda r: f"{r['decode_x_reference']:.0f}x faster"),
+    ]
+    _print(bench_kernels(_split(codecs), numel, repeats, backend), columns, f"{numel:,} elements", as_json)
+
+
+@bench.command()
+def exchange(
+    hosts: Hosts = 4,
+    rate: Rate = "1gbit",
+    numel: Annotated[int, typer.Option(help="Elements of the gradient.", min=1)] = 6_553_600,
+    codecs: Annotated[str, typer.Option(help="Codecs, separated by commas.")] = "dense,fp16,terngrad",
+    repeats: Annotated[int, typer.Option(help="Timed turns.", min=1)] = 10,
+    network: NetworkChoice = "auto",
+    as_json: Json = False,
+) -> None:
+    """Time one exchange of a gradient by N hosts, encoding and decoding included.
+
+    The row torch-allreduce is torch.distributed.all_reduce of the fp32 gradient.
+
+    \b
+    Examples:
+      thinwire bench exchange --hosts 4 --rate 1gbit --codecs dense,fp16,terngrad
+      thinwire bench exchange --hosts 8 --rate 100mbit --json
+    """
+    from thinwire.lab.bench.exchange import Job, write_job
+    from thinwire.lab.network import open_network
+
+    names = _split(codecs)
+    with open_network(rate, hosts, network) as made:
+        job = Job(tuple(names), numel, repeats, rate, made.emulated_rate is not None)
+        rows = _results("thinwire.lab.bench.exchange", lambda folder: write_job(folder, job), made, hosts, as_json)
+        columns: list[Column] = [
+            ("codec", lambda r: r["codec"]),
+            ("time", lambda r: _spread(r["time_ms"], r["time_ms_quartiles"], " ms", 1)),
+            ("vs dense", lambda r: _spread(r["speedup_vs_dense"], r["speedup_quartiles"], "x", 2)),
+            ("bytes a worker", lambda r: f"{r['bytes_per_worker']:,.0f}"),
+            ("planned", lambda r: f"{r['planned_bytes_per_worker']:,}"),
+        ]
+        _print(rows, columns, f"{numel:,} elements, {hosts} hosts, {rate}: {made.note()}", as_json)
+
+
+@bench.command()
+def step(
+    model: Annotated[str, typer.Option(help="A model of the lab.")] = "alexnet",
+    hosts: Hosts = 4,
+    rate: Rate = "1gbit",
+    hooks: Annotated[
+        str,
+        typer.Option(help="ddp, ddp-fp16, ddp-powersgd:RANK, ddp-bucket:MB, ddp-best, or codecs."),
+    ] = "none,ddp,ddp-fp16,ddp-powersgd:4,ddp-best,terngrad",
+    batch: Annotated[int, typer.Option(help="Examples per worker.", min=1)] = 16,
+    repeats: Annotated[int, typer.Option(help="Timed turns.", min=1)] = 10,
+    network: NetworkChoice = "auto",
+    as_json: Json = False,
+) -> None:
+    """Time one training step (forward, backward, exchange, update) under several hooks.
+
+    none is the floor: DDP without any exchange (no_sync). ddp-again is plain DDP
+    a second time, so that the noise can be seen. ddp-best tries bucket sizes.
+
+    \b
+    Examples:
+      thinwire bench step --model alexnet --hosts 4 --rate 100mbit
+      thinwire bench step --model resnet20 --hooks ddp,ddp-fp16,terngrad --json
+    """
+    from thinwire.lab.bench.step import Job, with_controls, write_job
+    from thinwire.lab.models import model_card
+    from thinwire.lab.network import open_network
+
+    model_card(model)
+    names = with_controls(_split(hooks))
+    with open_network(rate, hosts, network) as made:
+        job = Job(model, batch, names, repeats, rate, made.emulated_rate is not None)
+        rows = _results("thinwire.lab.bench.step", lambda folder: write_job(folder, job), made, hosts, as_json)
+        columns: list[Column] = [
+            ("hook", lambda r: r["hook"]),
+            ("step", lambda r: _spread(r["step_ms"], r["step_ms_quartiles"], " ms", 1)),
+            ("vs ddp", lambda r: _spread(r["speedup_vs_ddp"], r["speedup_quartiles"], "x", 2)),
+            ("vs floor", lambda r: f"{r['floor_ratio']:.2f}x"),
+            ("bytes a worker", lambda r: f"{r['bytes_per_worker']:,.0f}"),
+        ]
+        _print(rows, columns, f"{model}, batch {batch}, {hosts} hosts, {rate}: {made.note()}", as_json)
+
+
+def _results(
+    module: str, write_job: Callable[..., Any], network: Network, hosts: int, quiet: bool
+) -> Iterator[Row]:
+    """The result rows; turns are shown as progress on stderr."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from thinwire.lab.bench.launch import run_workers
+
+    with Progress(console=Console(stderr=True), transient=True, disable=quiet) as progress:
+        task = progress.add_task("turns", total=None)
+        for row in run_workers(module, write_job, network, hosts):
+            if row["row"] == "turn":
+                progress.update(task, completed=row["turn"], total=row["of"])
+            elif row["row"] == "result":
+                yield {key: value for key, value in row.items() if key != "row"}
+
+
+def _print(rows: Iterator[Row], columns: Sequence[Column], title: str, as_json: bool) -> None:
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for index, (heading, _) in enumerate(columns):
+        table.add_column(heading, justify="left" if index == 0 else "right")
+    for row in rows:
+        table.add_row(*(show(row) for _, show in columns))
+    Console().print(table)
+
+
+def _spread(median: float, quartiles: Sequence[float], unit: str, digits: int) -> str:
+    low, high = quartiles
+    return f"{median:.{digits}f}{unit} ({low:.{digits}f}-{high:.{digits}f})"
+
+
+def _split(text: str) -> list[str]:
+    """Names separated by commas; commas inside a codec's options are not separators: "a:x=1,y=2" stays whole."""
+    names: list[str] = []
+    for piece in text.split(","):
+        if names and "=" in piece and ":" not in piece and ":" in names[-1]:
+            names[-1] += f",{piece}"
+        else:
+            names.append(piece.strip())
+    return [name for name in names if name]

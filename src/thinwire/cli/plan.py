@@ -1,0 +1,42 @@
+"""thinwire plan: what would travel for a model, tensor by tensor, without running anything."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+
+def plan(
+    model: Annotated[str, typer.Argument(help="A model of the lab, such as alexnet or resnet20.")] = "alexnet",
+    codec: Annotated[str, typer.Option(help="The codec, such as terngrad or fp16.")] = "terngrad",
+    workers: Annotated[int, typer.Option(help="Number of workers.", min=1)] = 4,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON row per tensor, then the total.")] = False,
+) -> None:
+    """Show codec, memory, route and exact bytes for every tensor of a model.
+
+    \b
+    Examples:
+      thinwire plan alexnet --codec terngrad --workers 4
+      thinwire plan resnet20 --codec "terngrad:block=2048" --json
+    """
+    import thinwire as tw
+    from thinwire.lab.models import model_card
+
+    made = tw.Plan.of(tw.Policy.of(codec), tw.Model.of(model_card(model).build(seed=0)), workers)
+    if not as_json:
+        typer.echo(str(made))
+        return
+    for entry in made.entries:
+        row = {
+            "name": entry.spec.name,
+            "numel": entry.spec.numel,
+            "codec": str(entry.codec),
+            "memory": entry.memory,
+            "route": entry.route,
+            "reason": entry.reason,
+        }
+        typer.echo(json.dumps(row))
+    total = {"bytes_per_worker": made.step_bytes(), "dense_bytes_per_worker": made.dense_bytes}
+    typer.echo(json.dumps({**total, "workers": workers}))

@@ -1,0 +1,113 @@
+"""Kernel speed: encoding and decoding as multiples of `copy_` of the same tensor, and against the reference."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import thinwire as tw
+from thinwire.coders.base import Place
+from thinwire.kernels import Kernels, backends
+from thinwire.key import Key
+from thinwire.spec import Layout, Spec
+
+Row = dict[str, Any]
+WORLD = 4  # whose sums are decoded
+
+
+class Subject:
+    """One codec on one tensor: what a rank does in a step, without the network."""
+
+    def __init__(self, codec: str, x: Tensor, kernels: Kernels) -> None:
+        place = Place(WORLD, 0, torch.device("cpu"), kernels)
+        self.x = x
+        self.bound = tw.parse(codec).bind(Layout.packed([Spec("x", tuple(x.shape))]), place)
+        packer = self.bound.packer
+        self.payload = torch.zeros(packer.num_granules * packer.granule_bytes, dtype=torch.uint8)
+        self.agreed = self.bound.offer(self.bound.transform(x))
+        self.out = torch.zeros_like(x)
+        self.encode()
+        payloads = self.payload.expand(WORLD, -1).contiguous()
+        self.sums = torch.zeros(packer.sum_bytes(packer.num_granules), dtype=torch.uint8)
+        packer.merge(payloads, self.agreed, self.sums)
+        self.payloads = payloads
+
+    def encode(self) -> None:
+        """Statistics and packing: all that stands between a gradient and its payload."""
+        y = self.bound.transform(self.x)
+        self.agreed = self.bound.offer(y)
+        self.bound.packer.encode(y, self.agreed, Key(0, 0, 0), self.payload)
+
+    def merge(self) -> None:
+        self.bound.packer.merge(self.payloads, self.agreed, self.sums)
+
+    def decode(self) -> None:
+        numbers = self.bound.numbers(self.out)
+        self.bound.packer.decode(self.sums.unsqueeze(0), self.agreed, numbers)
+        self.bound.finish(numbers, self.out)
+
+
+def bench_kernels(codecs: Sequence[str], numel: int, repeats: int, kernels: str | None = None) -> Iterator[Row]:
+    """One row per codec; times are medians of turns in which copy_, encode, merge and decode alternate."""
+    available = backends()
+    chosen = available[kernels] if kernels is not None else next(iter(available.values()))
+    torch.set_num_threads(1)
+    x = torch.randn(numel, generator=torch.Generator().manual_seed(0))
+    target = torch.zeros_like(x)
+    for codec in codecs:
+        fast = Subject(codec, x, chosen)
+        acts: dict[str, Callable[[], object]] = {
+            "copy": lambda: target.copy_(x),
+            "encode": fast.encode,
+            "merge": fast.merge,
+            "decode": fast.decode,
+        }
+        times = _turns(acts, repeats)
+        slow = Subject(codec, x, available["reference"])
+        reference = _turns({"encode": slow.encode, "decode": slow.decode}, 2)
+        yield _row(codec, numel, chosen.name, fast, times, reference)
+
+
+def _turns(acts: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    times: dict[str, list[float]] = {name: [] for name in acts}
+    for turn in range(repeats + 1):
+        for name, act in acts.items():
+            start = time.perf_counter()
+            act()
+            if turn:  # the first turn touches the buffers
+                times[name].append(time.perf_counter() - start)
+    return times
+
+
+def _row(
+    codec: str,
+    numel: int,
+    kernels: str,
+    fast: Subject,
+    times: dict[str, list[float]],
+    reference: dict[str, list[float]],
+) -> Row:
+    median = {name: statistics.median(values) for name, values in times.items()}
+
+    def in_copies(name: str) -> float:
+        return statistics.median(
+            t / c for t, c in zip(times[name], times["copy"], strict=True)
+        )
+
+    return {
+        "codec": codec,
+        "numel": numel,
+        "kernels": kernels,
+        "bits_per_element": 8 * fast.payload.numel() / numel,
+        "copy_ms": 1e3 * median["copy"],
+        "encode_x_copy": in_copies("encode"),
+        "merge_x_copy": in_copies("merge"),
+        "decode_x_copy": in_copies("decode"),
+        "encode_x_reference": min(reference["encode"]) / median["encode"],
+        "decode_x_reference": min(reference["decode"]) / median["decode"],
+    }

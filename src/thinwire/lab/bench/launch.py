@@ -1,0 +1,24 @@
+"""Starts the workers of a bench on a network and passes on what they say."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from thinwire.lab.crew import Crew
+from thinwire.lab.network import Network
+
+Row = dict[str, Any]
+
+
+def run_workers(
+    module: str, write_job: Callable[[Path], Path], network: Network, hosts: int
+) -> Iterator[Row]:
+    """The rows of `python -m MODULE JOB_FILE` on every host; "turn" rows tell the progress, "result" rows the end."""
+    with tempfile.TemporaryDirectory(prefix="thinwire-bench-") as folder:
+        argv = [sys.executable, "-m", module, str(write_job(Path(folder)))]
+        with Crew(lambda rank: network.popen(rank, argv, hosts), hosts) as crew:
+            yield from crew.rows()

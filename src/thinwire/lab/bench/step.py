@@ -1,0 +1,143 @@
+"""One training step under several hooks: what runs in every worker, and the rows that follow from it.
+
+Started as `python -m thinwire.lab.bench.step JOB_FILE`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from thinwire.lab.bench.spread import Spread, ratios
+from thinwire.lab.bench.worker import Bytes, join, leave
+from thinwire.lab.hook import attach
+from thinwire.lab.models import model_card
+
+Row = dict[str, Any]
+FLOOR = "none"  # no_sync: what a step costs without any exchange
+BASE = "ddp"
+AGAIN = "ddp-again"  # the same as ddp, run as if it were another variant: the noise of the comparison
+BUCKET = "ddp-bucket"  # "ddp-bucket:5": DDP with another bucket size, in MB
+BEST_BUCKETS_MB = (1, 5, 100)
+WARM_UP_TURNS = 3  # buckets are rebuilt, PowerSGD starts, buffers are allocated
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the workers are told."""
+
+    model: str
+    batch: int
+    hooks: tuple[str, ...]
+    repeats: int
+    rate: str
+    emulated: bool
+
+
+class Subject:
+    """A model under one hook, with its optimizer and its batch."""
+
+    def __init__(self, hook: str, job: Job) -> None:
+        card = model_card(job.model)
+        self.hook = hook
+        self.model = _hooked(card.build(seed=0), hook, job.rate if job.emulated else None)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
+        self.x, self.y = card.example(job.batch, seed=dist.get_rank())
+
+    def step(self) -> None:
+        with self.model.no_sync() if self.hook == FLOOR else nullcontext():
+            self.optimizer.zero_grad()
+            logits = self.model(self.x).flatten(0, -2)
+            nn.functional.cross_entropy(logits, self.y.flatten()).backward()
+        self.optimizer.step()
+
+
+def _hooked(net: nn.Module, hook: str, link_rate: str | None) -> DistributedDataParallel:
+    name, _, option = hook.partition(":")
+    if name == BUCKET:
+        return DistributedDataParallel(net, bucket_cap_mb=float(option))
+    return attach(net, BASE if name in (FLOOR, AGAIN) else hook, 0, link_rate).model
+
+
+def main(path: Path) -> None:
+    """Every worker: all hooks take turns, one step each; rank 0 prints one row per hook."""
+    values = json.loads(path.read_text())
+    job = Job(**{**values, "hooks": tuple(values["hooks"])})
+    join(path)
+    subjects = {hook: Subject(hook, job) for hook in job.hooks}
+    times: dict[str, list[float]] = {hook: [] for hook in job.hooks}
+    sent: dict[str, list[float]] = {hook: [] for hook in job.hooks}
+    for turn in range(job.repeats + WARM_UP_TURNS):
+        for hook, subject in subjects.items():
+            seconds, nbytes = _timed(subject)
+            if turn >= WARM_UP_TURNS:
+                times[hook].append(seconds)
+                sent[hook].append(nbytes)
+        if dist.get_rank() == 0:
+            print(json.dumps({"row": "turn", "turn": turn + 1, "of": job.repeats + WARM_UP_TURNS}), flush=True)
+    if dist.get_rank() == 0:
+        for row in _rows(job, times, sent):
+            print(json.dumps({"row": "result", **row}), flush=True)
+    leave()
+
+
+def _timed(subject: Subject) -> tuple[float, float]:
+    """The slowest worker's seconds for a step, and the bytes this worker's interface sent."""
+    dist.barrier()
+    before = Bytes.read()
+    start = time.perf_counter()
+    subject.step()
+    seconds = torch.tensor(time.perf_counter() - start)
+    dist.barrier()
+    nbytes = Bytes.read() - before
+    dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
+    return seconds.item(), float(nbytes)
+
+
+def _rows(job: Job, times: dict[str, list[float]], sent: dict[str, list[float]]) -> Iterator[Row]:
+    speedups = ratios(times, BASE)
+    floors = ratios(times, FLOOR)
+    for hook, seconds in times.items():
+        spread = Spread.of([1e3 * s for s in seconds])
+        yield {
+            "hook": hook,
+            "model": job.model,
+            "hosts": dist.get_world_size(),
+            "rate": job.rate,
+            "batch": job.batch,
+            "step_ms": spread.median,
+            "step_ms_quartiles": [spread.low, spread.high],
+            "speedup_vs_ddp": speedups[hook].median,
+            "speedup_quartiles": [speedups[hook].low, speedups[hook].high],
+            "floor_ratio": 1 / floors[hook].median,
+            "bytes_per_worker": Spread.of(sent[hook]).median,
+        }
+
+
+def with_controls(hooks: Sequence[str]) -> tuple[str, ...]:
+    """The hooks to run: the floor and plain DDP are always among them; "ddp-best" stands for several bucket sizes."""
+    wanted = [FLOOR, BASE, AGAIN, *hooks]
+    sizes = [f"{BUCKET}:{mb}" for mb in BEST_BUCKETS_MB]
+    flat = [name for hook in wanted for name in (sizes if hook == "ddp-best" else [hook])]
+    return tuple(dict.fromkeys(flat))
+
+
+def write_job(folder: Path, job: Job) -> Path:
+    path = folder / "job.json"
+    path.write_text(json.dumps(asdict(job)))
+    return path
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

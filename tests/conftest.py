@@ -1,0 +1,63 @@
+"""What all tests share: the option --data, the kernels and devices of this machine, the hypothesis profiles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+from thinwire.kernels import Kernels, backends
+
+DEFAULT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+# The examples are the same in every run; `--hypothesis-profile=long` looks for new ones.
+settings.register_profile("thinwire", deadline=None, max_examples=25, derandomize=True, print_blob=True)
+settings.register_profile("long", deadline=None, max_examples=1000)
+settings.load_profile("thinwire")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--data", type=Path, metavar="DIR", help="folder with the data sets; tests that need it skip otherwise"
+    )
+
+
+@pytest.fixture(scope="session")
+def data_dir(request: pytest.FixtureRequest) -> Path:
+    """The folder with the data sets: what --data names, else ../shared/data beside the repository."""
+    given: Path | None = request.config.getoption("--data")
+    if given is not None and not given.is_dir():
+        raise pytest.UsageError(f"--data {given}: there is no such folder")
+    folder = given or DEFAULT_DATA
+    if not folder.is_dir():
+        pytest.skip("no data sets here: name their folder with --data DIR")
+    return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Tests share the machine, and tensors here are too small for several threads."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", params=list(backends()))
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    """Every set of kernels that runs on this machine, the reference included."""
+    return backends()[request.param]
+
+
+@pytest.fixture(scope="session", params=[name for name in backends() if name != "reference"] or [None])
+def native(request: pytest.FixtureRequest) -> Kernels:
+    """Every native set of kernels."""
+    if request.param is None:
+        pytest.skip("there are no native kernels here: thinwire was installed without a compiler")
+    return backends()[request.param]
+
+
+@pytest.fixture(scope="session", params=["cpu", "cuda"])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device here")
+    return torch.device(request.param)

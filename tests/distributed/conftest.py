@@ -1,0 +1,39 @@
+"""Teams of ranks for the tests: one fork server a session, one idle team a world size, new ones for failures."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
+from launch import Server, Team
+
+Teams = Callable[[int], Team]
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    with Server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def teams(server: Server) -> Iterator[Teams]:
+    """A team by world size, used by many tests; a test that breaks its team must use `new_team`."""
+    with contextlib.ExitStack() as stack:
+        made: dict[int, Team] = {}
+
+        def team_of(world: int) -> Team:
+            team = made.get(world)
+            if team is None or team.broken:
+                team = made[world] = stack.enter_context(Team(server, world))
+            return team
+
+        yield team_of
+
+
+@pytest.fixture
+def new_team(server: Server) -> Iterator[Callable[..., Team]]:
+    """Teams of the test's own, which it may kill, stop or let end."""
+    with contextlib.ExitStack() as stack:
+        yield lambda world, timeout_s=20.0: stack.enter_context(Team(server, world, timeout_s))

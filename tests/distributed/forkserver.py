@@ -1,0 +1,63 @@
+"""A process that imports torch once and forks ranks on demand; a rank ends like any Python program.
+
+Read from stdin, one JSON object a line, each answered by a line on stdout:
+
+    {"fork": {"rank", "world", "address", "stderr", "timeout_s"}} -> process id
+    {"poll": process id}                                          -> exit code (negative: signal), null while running
+
+At the end of stdin all ranks that still run are killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+# Imported here, before any fork, so that ranks start in milliseconds.
+import pytest  # noqa: F401
+import torch
+from rank import serve
+
+import thinwire  # noqa: F401
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    pids: set[int] = set()
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "fork" in request:
+            answer: int | None = os.fork()
+            if answer == 0:
+                become_rank(request["fork"])
+                return
+            pids.add(answer)
+        else:
+            answer = poll(request["poll"], pids)
+        print(json.dumps(answer), flush=True)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def poll(pid: int, pids: set[int]) -> int | None:
+    done, status = os.waitpid(pid, os.WNOHANG)
+    if not done:
+        return None
+    pids.discard(pid)
+    return os.waitstatus_to_exitcode(status)
+
+
+def become_rank(spec: dict[str, Any]) -> None:
+    """The pipes belong to the server; what a rank writes goes to its own file."""
+    log = os.open(spec.pop("stderr"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    serve(**spec)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Teams of real processes over gloo on loopback: run a function on every rank, collect values and failures.
+
+    with Server() as server, Team(server, 3) as team:
+        values = team.run(work, argument)          # work(argument) on every rank; values in rank order
+
+Nothing outlives a team: a rank that does not answer in time is killed, stopped or not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Listener, wait
+from pathlib import Path
+from typing import Any
+
+from rank import Failure, Leave
+
+ANSWER_S = 60.0  # longer than any group timeout used in these tests: an answer that takes longer is a hang
+LEAVE_S = 20.0
+
+
+@dataclass(frozen=True)
+class Hang:
+    """What a rank "answered" that was killed because it gave no answer in time."""
+
+    after_s: float
+
+
+@dataclass(frozen=True)
+class Gone:
+    """What a rank "answered" that died."""
+
+
+class Server:
+    """The fork server of a test session (see forkserver.py)."""
+
+    def __enter__(self) -> Server:
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("forkserver.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=env,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    def fork(self, **spec: Any) -> int:
+        pid = self._ask({"fork": spec})
+        assert pid is not None
+        return pid
+
+    def poll(self, pid: int) -> int | None:
+        return self._ask({"poll": pid})
+
+    def _ask(self, request: dict[str, Any]) -> int | None:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        answer: int | None = json.loads(self._process.stdout.readline())
+        return answer
+
+
+class Team:
+    """N ranks in one gloo group, alive until the `with` block ends."""
+
+    def __init__(self, server: Server, world: int, timeout_s: float = 20.0) -> None:
+        self.world, self._server, self._timeout_s = world, server, timeout_s
+        self.codes: dict[int, int] = {}
+        self.broken = False
+
+    def __enter__(self) -> Team:
+        self._folder = tempfile.TemporaryDirectory(prefix="thinwire-team-")
+        address = f"{self._folder.name}/team"
+        with Listener(address) as listener:
+            self.pids = [
+                self._server.fork(
+                    rank=rank,
+                    world=self.world,
+                    address=address,
+                    stderr=str(self._log(rank)),
+                    timeout_s=self._timeout_s,
+                )
+                for rank in range(self.world)
+            ]
+            met: dict[int, Connection] = {}
+            for _ in self.pids:
+                connection = listener.accept()
+                met[connection.recv()[0]] = connection
+        self._connections = [met[rank] for rank in range(self.world)]
+        port = self._connections[0].recv()
+        for connection in self._connections[1:]:
+            connection.send(port)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill(*set(range(self.world)) - set(self.codes))
+        self._wait(range(self.world), time.monotonic() + LEAVE_S)
+        for connection in self._connections:
+            connection.close()
+        self._folder.cleanup()
+
+    def run(self, work: Callable[..., Any], *args: Any) -> list[Any]:
+        """`work(*args)` on every rank; fails with every rank's trouble if one does not give a value."""
+        answers = self.answers(work, *args)
+        bad = [f"rank {rank}: {self._trouble(rank, a)}" for rank, a in enumerate(answers) if _is_bad(a)]
+        self.broken = bool(bad)
+        assert not bad, "\n".join(bad)
+        return answers
+
+    def answers(self, work: Callable[..., Any], *args: Any, timeout_s: float = ANSWER_S) -> list[Any]:
+        """A value, Failure, Hang or Gone from every rank."""
+        for connection in self._connections:
+            with contextlib.suppress(OSError):  # a dead rank; its answer is Gone
+                connection.send((work, args))
+        return list(self.collect(timeout_s))
+
+    def collect(self, timeout_s: float = ANSWER_S) -> Iterator[Any]:
+        """The answers in rank order; ranks that are late are killed."""
+        answers: dict[Connection, Any] = {}
+        deadline = time.monotonic() + timeout_s
+        while len(answers) < self.world:
+            pending = [c for c in self._connections if c not in answers]
+            ready = wait(pending, deadline - time.monotonic()) if time.monotonic() < deadline else []
+            if not ready:
+                for connection in pending:
+                    self.kill(self._connections.index(connection))
+                    answers[connection] = Hang(timeout_s)
+            for connection in ready:
+                answers[connection] = _receive(connection)
+        return iter([answers[connection] for connection in self._connections])
+
+    def signal(self, rank: int, number: int) -> None:
+        os.kill(self.pids[rank], number)
+
+    def kill(self, *ranks: int) -> None:
+        for rank in ranks:
+            self.signal(rank, signal.SIGKILL)
+
+    def leave(self, how: Leave = Leave(), timeout_s: float = LEAVE_S) -> list[int | None]:
+        """Lets all ranks end like programs; their exit codes, None for a rank that hangs."""
+        for connection in self._connections:
+            with contextlib.suppress(OSError):
+                connection.send(how)
+        self._wait(range(self.world), time.monotonic() + timeout_s)
+        return [self.codes.get(rank) for rank in range(self.world)]
+
+    def log(self, rank: int) -> str:
+        """What a rank wrote to stdout and stderr."""
+        return self._log(rank).read_text()
+
+    def _log(self, rank: int) -> Path:
+        return Path(self._folder.name, f"rank{rank}.log")
+
+    def _wait(self, ranks: range, deadline: float) -> None:
+        while len(self.codes) < len(ranks) and time.monotonic() < deadline:
+            for rank in set(ranks) - set(self.codes):
+                code = self._server.poll(self.pids[rank])
+                if code is not None:
+                    self.codes[rank] = code
+            time.sleep(0.005)
+
+    def _trouble(self, rank: int, answer: Any) -> str:
+        trace = answer.trace if isinstance(answer, Failure) else answer
+        return f"{trace}\n{self.log(rank)}"
+
+
+def _is_bad(answer: Any) -> bool:
+    return isinstance(answer, Failure | Hang | Gone)
+
+
+def _receive(connection: Connection) -> Any:
+    try:
+        return pickle.loads(connection.recv_bytes())
+    except (EOFError, OSError):
+        return Gone()

@@ -1,0 +1,94 @@
+"""The commands of the lab as a user meets them: options, tables, JSON rows, errors."""
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from thinwire.cli.compare import compare
+from thinwire.cli.demo import demo
+from thinwire.cli.report import report
+from thinwire.cli.session import split_codecs
+from thinwire.cli.train import train
+from thinwire.errors import LabError, ThinwireError
+
+
+@pytest.fixture(scope="module")
+def app() -> typer.Typer:
+    app = typer.Typer()
+    for command in (train, compare, demo, report):
+        app.command()(command)
+    return app
+
+
+def call(app: typer.Typer, *words: str) -> Result:
+    result = CliRunner().invoke(app, words)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+SMALL = ("--workers", "2", "--steps", "4")
+
+
+def test_compare_then_report(app: typer.Typer, tmp_path: Path) -> None:
+    result = call(
+        app, "compare", "digits", "--codecs", "ddp,terngrad", *SMALL, "--out", str(tmp_path), "--json"
+    )
+    assert result.exit_code == 0
+    ddp, terngrad = (json.loads(line) for line in result.stdout.splitlines())
+    assert (ddp["codec"], terngrad["codec"]) == ("ddp", "terngrad")
+    assert ddp["bytes_per_step"] == 4 * 151_306
+    assert terngrad["ratio"] > 8
+    assert terngrad["speedup"]["mean"] > 0
+    folder = Path(terngrad["folder"])
+    assert {path.name for path in folder.iterdir()} == {"rows.jsonl", "summary.json", "report.html"}
+    (folder / "report.html").unlink()
+    result = call(app, "report", str(folder))
+    assert "terngrad sent" in result.output.replace("\n", " ")
+    assert (folder / "report.html").exists()
+
+
+@pytest.mark.parametrize("command", ["train", "compare", "demo", "report"])
+def test_help_shows_examples(app: typer.Typer, command: str) -> None:
+    result = call(app, command, "--help")
+    assert result.exit_code == 0
+    assert f"thinwire {command} " in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["train", "nothing"], "unknown task 'nothing': choose one of digits"),
+        (["train", "digits", "--codec", "zip"], "zip"),
+        (["train", "digits", "--workers", "0"], "workers must be at least 1, not 0"),
+        (["train", "digits", "--model", "vgg"], "unknown model 'vgg'"),
+        (["train", "digits", "--resume", "no.pt"], r"no\.pt does not exist"),
+        (["train", "digits", "--rate", "fast"], "fast"),
+        (["train", "mnist", "--data", "nowhere"], "data folder nowhere does not exist"),
+        (["compare", "digits", "--codecs", ""], "no codec named"),
+        (["compare", "digits", "--codecs", "ddp,ddp"], "name one twice"),
+        (["report", "nowhere"], "run folder nowhere does not exist"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_leave_nothing(
+    app: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ThinwireError, match=sentence):
+        call(app, *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unwritable_folder_is_found_before_training(app: typer.Typer, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LabError, match="cannot be made"):
+        call(app, "train", "digits", *SMALL, "--out", str(tmp_path / "file"))
+
+
+def test_codecs_with_commas_are_quoted() -> None:
+    assert split_codecs("ddp, terngrad") == ("ddp", "terngrad")
+    assert split_codecs('ddp,"terngrad:clip=2.5,block=512"') == ("ddp", "terngrad:clip=2.5,block=512")
+    assert split_codecs(" ") == ()

@@ -1,0 +1,131 @@
+"""Imports go one way, the network and the native code have one door each, and `import thinwire` is lean."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import thinwire
+
+ROOT = Path(thinwire.__file__).parent
+
+# A module may import modules of its own row and of the rows above it.
+ROWS = (
+    {"errors", "spec", "key", "options", "rate", "clock", "scratch"},
+    {"kernels"},
+    {"coders", "stages", "codec", "catalog"},
+    {"memory"},
+    {"groups"},
+    {"routes"},
+    {"policy", "lane", "plan"},
+    {"statistics", "engine"},
+    {"state", "report", "worker", "blame"},
+    {"hooks"},
+    {"__init__"},
+    {"perf", "lab"},
+    {"cli"},
+)
+HEAVY = ("typer", "rich", "plotly", "matplotlib", "sklearn", "scipy", "pandas")
+IMPORT_LIMIT_S = 0.3
+
+COST = f"""
+import json, sys, time
+import torch
+start = time.perf_counter()
+import thinwire
+seconds = time.perf_counter() - start
+print(json.dumps([seconds, [name for name in {HEAVY!r} if name in sys.modules]]))
+"""
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    """Every module of thinwire with everything it imports, lazily or not, as dotted names."""
+    found = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        relative = path.relative_to(ROOT).with_suffix("")
+        parts = relative.parts[:-1] if relative.name == "__init__" and len(relative.parts) > 1 else relative.parts
+        package = path.parent.relative_to(ROOT.parent).parts
+        found[".".join(parts)] = {
+            name for node in ast.walk(ast.parse(path.read_text())) for name in _targets(node, package)
+        }
+    return found
+
+
+def _targets(node: ast.AST, package: tuple[str, ...]) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        base = ".".join(package[: len(package) + 1 - node.level]) + "." if node.level else ""
+        return [f"{base}{node.module or ''}".rstrip(".") + f".{alias.name}" for alias in node.names]
+    return []
+
+
+def _row(module: str) -> int:
+    top = module.split(".")[0]
+    rows = [index for index, row in enumerate(ROWS) if top in row]
+    assert rows, f"thinwire.{module} has no row: give it its place in ROWS"
+    return rows[0]
+
+
+def _own_targets(module: str) -> set[str]:
+    """The thinwire modules a module imports: `from thinwire.a import b` is thinwire.a.b if that is a module."""
+    targets = set()
+    for name in imports()[module]:
+        package, _, inner = name.partition(".")
+        if package != "thinwire":
+            continue
+        while inner not in imports() and inner:
+            inner = inner.rpartition(".")[0]
+        targets.add(inner or "__init__")
+    return targets - {module}
+
+
+def test_there_are_modules() -> None:
+    assert {"engine", "coders.ternary", "kernels.reference.ternary", "hooks.ddp"} <= imports().keys()
+    assert "coders.ternary" in _own_targets("catalog")
+    assert "blame" in _own_targets("hooks.compressor")
+    assert "engine" in _own_targets("state")
+
+
+@pytest.mark.parametrize("module", sorted(imports()))
+def test_imports_go_one_way(module: str) -> None:
+    backwards = {target for target in _own_targets(module) if _row(target) > _row(module)}
+    assert not backwards, f"thinwire.{module} must not import {backwards}"
+
+
+def test_no_import_cycles() -> None:
+    """Modules of one row may import each other, but not in a circle."""
+    graph = {module: _own_targets(module) for module in imports()}
+    while leaves := {module for module, targets in graph.items() if not targets & graph.keys()}:
+        graph = {module: targets for module, targets in graph.items() if module not in leaves}
+    assert not graph, f"these modules import each other in a circle: {sorted(graph)}"
+
+
+def test_one_door_to_the_network() -> None:
+    doors = {m for m, names in imports().items() if any(n.startswith("torch.distributed") for n in names)}
+    assert {door.split(".")[0] for door in doors} <= {"groups", "hooks", "perf", "lab", "cli"}
+
+
+def test_one_door_to_native_code() -> None:
+    users = {path for path in ROOT.rglob("*.py") if "kernels._native" in path.read_text()}
+    assert users == {ROOT / "kernels" / "choice.py"}
+
+
+def test_import_is_lean() -> None:
+    """No heavy package comes along, and it takes less than 0.3 s beyond torch: the best of 3 processes."""
+    best = float("inf")
+    for _ in range(3):
+        output = subprocess.run([sys.executable, "-c", COST], check=True, capture_output=True, text=True).stdout
+        seconds, heavy = json.loads(output)
+        assert heavy == []
+        best = min(best, seconds)
+        if best < IMPORT_LIMIT_S:
+            return
+    pytest.fail(f"import thinwire takes {best:.2f} s beyond import torch")

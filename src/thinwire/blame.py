@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from thinwire.clock import COMPARE
 from thinwire.errors import PeerError, PlanError
 from thinwire.groups.base import Group, Note
 
-COMPARE = "compare plans"
 _ON_THE_WIRE = frozenset({"agree", "travel", COMPARE})
 
 

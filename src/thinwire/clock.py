@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 
 STAGES = ("agree", "encode", "travel", "merge", "decode")
+COMPARE = "compare plans"  # of an exchange that has no time of its own: it happens once
+PREPARE = "prepare"
 
 
 class Clock:
@@ -20,7 +22,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(STAGES, 0.0)
-        self.current = "start"
+        self.current = PREPARE
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:

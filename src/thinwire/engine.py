@@ -8,13 +8,13 @@ from itertools import zip_longest
 import torch
 from torch import Tensor
 
-from thinwire.clock import Clock
+from thinwire.clock import COMPARE, PREPARE, Clock
 from thinwire.errors import PlanError
 from thinwire.groups.base import Group
 from thinwire.groups.metered import Metered
 from thinwire.kernels import Kernels, pick
 from thinwire.key import Key
-from thinwire.lane import Lane
+from thinwire.lane import Lane, lanes_digest
 from thinwire.memory import MEMORIES, Memory
 from thinwire.plan import Plan
 from thinwire.coders.base import Place
@@ -83,6 +83,7 @@ class Engine:
         mean    = route.reduce(payload)       travel, merge, decode; parts overlap each other
         commit(kept) if the mean is finite    the mean has the same bits on all ranks, so all ranks decide alike
         """
+        self.clock.current = PREPARE
         loads = [Load(lane, self._values(bucket, lane)) for lane in self._lanes_of(bucket.layout)]
         for load in loads:
             self._memory(load).before(load.x, load.layout, bucket.unit)
@@ -104,20 +105,22 @@ class Engine:
         """A fixed-size exchange, before any whose size depends on the plan: all ranks raise, or none."""
         mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(self.place.device)
         everyone = torch.empty(self.group.size, mine.numel(), dtype=torch.uint8, device=self.place.device)
-        self.clock.current = "compare plans"
+        self.clock.current = COMPARE
         self.group.gather(mine, everyone).wait()
         differing = [rank for rank in range(self.group.size) if not torch.equal(everyone[rank], everyone[0])]
         if differing:
             raise PlanError(
-                f"ranks disagree on their {what}: rank 0 and rank(s) {', '.join(map(str, differing))} differ; "
+                f"ranks disagree on their {what}: rank {self.group.global_rank(0)} and rank "
+                f"{', '.join(str(self.group.global_rank(rank)) for rank in differing)} differ; "
                 "build the same model and pass the same codec on every rank"
             )
+        self.clock.current = PREPARE
 
     def _lanes_of(self, layout: Layout) -> list[Lane]:
         lanes = self._lanes.get(layout)
         if lanes is None:
             lanes = self.plan.lanes(layout, self.place)
-            self.compare_digests(_digest(layout, lanes), "bucket layouts or codecs")
+            self.compare_digests(lanes_digest(lanes), "buckets or codecs")
             self._lanes[layout] = lanes
             self.statistics.note_lanes(lanes)
         return lanes

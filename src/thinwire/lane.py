@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -36,6 +37,15 @@ class Lane:
     def sent_bytes(self) -> int:
         """What one rank sends for this lane in a step, beyond agreeing."""
         return sum(self.route.sent_bytes(part, self.bound.place.world) for part in self.parts)
+
+
+def lanes_digest(lanes: Iterable[Lane]) -> bytes:
+    """32 bytes that are equal on two ranks only if these lanes make the same messages."""
+    text = "\n".join(
+        f"{lane.layout.digest.hex()} {lane.bound.codec.canonical} {lane.memory} {lane.route.name}"
+        for lane in lanes
+    )
+    return hashlib.blake2b(text.encode(), digest_size=32).digest()
 
 
 def agree_bytes(lanes: Iterable[Lane]) -> int:

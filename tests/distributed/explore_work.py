@@ -23,3 +23,31 @@ def tern():
     print(c.report())
     x=[torch.empty_like(b) for _ in range(dist.get_world_size())]
     dist.all_gather(x,b); return [torch.equal(x[0],y) for y in x]
+def dense2():
+    import thinwire.coders.floats as f
+    old=f._divide
+    f._divide=lambda x,by,out: torch.mul(x,1/by,out=out)
+    try: return dense()
+    finally: f._divide=old
+def dense3():
+    import thinwire.coders.floats as f
+    old=f._divide
+    f._divide=lambda x,by,out: torch.mul(x,1/by,out=out)
+    import explore_work as e
+    e.net2=e.net
+    def odd():
+        torch.manual_seed(0); return nn.Sequential(nn.Linear(20,63),nn.ReLU(),nn.Linear(63,65),nn.ReLU(),nn.Linear(65,11))
+    e.net=odd
+    try: return dense()
+    finally: f._divide=old; e.net=e.net2
+def dense4():
+    import explore_work as e
+    e.net2=e.net
+    def big():
+        torch.manual_seed(0); return nn.Sequential(nn.Linear(20,2500),nn.ReLU(),nn.Linear(2500,2000),nn.ReLU(),nn.Linear(2000,11))
+    e.net=big
+    try:
+        a=train(DDP(net()))
+        m=DDP(net()); c=tw.compress(m,"dense"); b=train(m)
+        return torch.equal(a,b),(a-b).abs().max(), len(c._layouts)
+    finally: e.net=e.net2

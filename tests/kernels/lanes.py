@@ -90,13 +90,15 @@ def make_lane(tensors: list[tuple[str, int, int]], seed: int, block: int, digits
     """
     pieces, table, row, scale, offset = [], [], 0, 0, 0
     for index, (kind, size, gap) in enumerate(tensors):
+        if block and not size:
+            continue  # coders leave empty tensors out
         pieces += [torch.full((gap,), 777.0), values(kind, size, seed + index)]
         table += [offset + gap, size, row, scale, block, start]
         offset += gap + size
         row += -(-size // (ROW * digits)) * digits
-        scale += -(-max(1, start + size) // block) if block else 1
+        scale += -(-(start + size) // block) if block else 1
     generator = torch.Generator().manual_seed(seed)
-    keys = torch.randint(-(2**31), 2**31, (2 * len(tensors),), generator=generator).to(torch.int32)
+    keys = torch.randint(-(2**31), 2**31, (len(table) // 3,), generator=generator).to(torch.int32)
     x = torch.cat(pieces) if pieces else torch.empty(0)
     return Lane(x, torch.tensor(table, dtype=torch.int64), keys, scale, row // digits, digits)
 

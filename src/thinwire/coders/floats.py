@@ -121,7 +121,7 @@ class FloatPacker(Packer):
 def _divide(x: Tensor, by: int, out: Tensor) -> None:
     """out = x / by, rounded to out's dtype; in runs that fit a cache, so that no large temporary is made."""
     if x.dtype == out.dtype:
-        torch.div(x, by, out=out)
+        torch.mul(x, 1 / by, out=out)  # as DDP does it: a division differs in the last bit
         return
     for first in range(0, x.numel(), _RUN):
         run = slice(first, first + _RUN)

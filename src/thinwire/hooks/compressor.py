@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from thinwire import blame
+from thinwire.clock import COMPARE
 from thinwire.engine import Bucket, Engine
 from thinwire.errors import StateError
 from thinwire.groups.base import Group, sum_bytes
@@ -52,7 +53,7 @@ class Compressor:
         try:
             self.engine = Engine(plan, group, device, seed, pick(device, kernels))
         except Exception as error:
-            raise blame.explain(error, blame.COMPARE, group) from error
+            raise blame.explain(error, COMPARE, group) from error
         self._worker = Worker(lambda error: blame.explain(error, self.engine.clock.current, group))
 
     @property

@@ -88,7 +88,9 @@ def decode_own(payload: Tensor, digits: int, table: Tensor, scale: Tensor, x: Te
 
 
 def _blocks(values: Tensor, block: int) -> tuple[Tensor, ...]:
-    return (values,) if block == 0 or values.numel() == 0 else values.split(block)
+    if block == 0:
+        return (values,)
+    return tuple(values[first : first + block] for first in range(0, values.numel(), block))
 
 
 def _scale_of_block(values: Tensor, clip: float, scaler_is_bound: bool) -> tuple[int, float]:

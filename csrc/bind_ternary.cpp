@@ -1,0 +1,118 @@
+// The ternary kernels for Python: checks every table and size, then releases the GIL.
+#include <algorithm>
+
+#include "bind.h"
+#include "ternary.h"
+
+namespace {
+
+constexpr int64_t kHuge = int64_t{1} << 60;  // no sum of two such numbers overflows
+
+// A table of segments (int64) whose every entry is checked against the buffers it points into.
+class Segments {
+ public:
+  Segments(const Flat<const int64_t>& table, size_t x_size, size_t scales_size, int64_t rows)
+      : segments_(reinterpret_cast<const tw::Segment*>(table.data())), count_(static_cast<int64_t>(table.size()) / tw::kColumns) {
+    require(static_cast<int64_t>(table.size()) % tw::kColumns == 0, "segment table: six columns wanted");
+    int64_t last_row = 0;
+    for (int64_t i = 0; i < count_; ++i) {
+      const tw::Segment& s = segments_[i];
+      const int64_t size = static_cast<int64_t>(x_size);
+      require(s.offset >= 0 && s.numel >= 0 && s.offset <= size && s.numel <= size - s.offset,
+              "segment table: a tensor lies outside the buffer");
+      require(s.block >= 0 && s.block % tw::kRow == 0, "segment table: block is not a multiple of 32");
+      require(s.start >= 0 && s.start < kHuge && s.start % tw::kRow == 0,
+              "segment table: start is not a multiple of 32");
+      require(s.scale >= 0 && s.scale < kHuge && s.scale_index(std::max<int64_t>(s.numel, 1) - 1) < static_cast<int64_t>(scales_size),
+              "segment table: a scale lies outside the table of scales");
+      require(s.row >= last_row && s.row < kHuge, "segment table: rows overlap");
+      last_row = s.row + (s.numel + tw::kRow - 1) / tw::kRow;
+    }
+    require(rows < 0 || last_row <= rows, "segment table: rows lie outside the payload");
+  }
+  const tw::Segment* data() const { return segments_; }
+  int64_t count() const { return count_; }
+
+ private:
+  const tw::Segment* segments_;
+  int64_t count_;
+};
+
+void check_digits(int digits) { require(digits == 4 || digits == 5, "digits: 4 or 5 wanted"); }
+
+class Ternary {
+ public:
+  explicit Ternary(const std::string& name) : kernels_(TW_PICK(ternary, name)) {}
+
+  void scales(Flat<const float> x, Flat<const int64_t> table, double clip, bool scaler_is_bound,
+                      Flat<int32_t> scale_bits, Flat<float> bounds) const {
+    const Segments segments(table, x.size(), std::min(scale_bits.size(), bounds.size()), -1);
+    nb::gil_scoped_release release;
+    kernels_->scales(x.data(), segments.data(), segments.count(), clip, scaler_is_bound, scale_bits.data(),
+                     bounds.data());
+  }
+
+  void encode(Flat<const float> x, Flat<const int64_t> table, Flat<const int32_t> keys,
+                      Flat<const float> scales, Flat<const float> bounds, int digits, Flat<uint8_t> payload) const {
+    check_digits(digits);
+    const Segments segments(table, x.size(), std::min(scales.size(), bounds.size()),
+                            static_cast<int64_t>(payload.size()) / tw::kRow * digits);
+    require(keys.size() == static_cast<size_t>(2 * segments.count()), "keys: two words a segment wanted");
+    nb::gil_scoped_release release;
+    kernels_->encode(x.data(), segments.data(), segments.count(), reinterpret_cast<const uint32_t*>(keys.data()),
+                     scales.data(), bounds.data(), digits, payload.data());
+  }
+
+  void add(Flat<const uint8_t> payloads, int64_t num_payloads, int digits, int sum_digits,
+                   Flat<int32_t> words) const {
+    check_digits(digits);
+    require(num_payloads >= 1 && num_payloads <= 32767 && sum_digits >= 1 && sum_digits <= 20, "sum width");
+    require(payloads.size() % static_cast<size_t>(num_payloads * tw::kRow) == 0, "payloads: uneven sizes");
+    const int64_t granules = static_cast<int64_t>(payloads.size()) / num_payloads / tw::kRow;
+    const int64_t packs = (granules * digits + sum_digits - 1) / sum_digits;
+    require(static_cast<int64_t>(words.size()) == packs * tw::kRow, "words: wrong size");
+    nb::gil_scoped_release release;
+    kernels_->add(payloads.data(), num_payloads, granules, digits, sum_digits,
+                  reinterpret_cast<uint32_t*>(words.data()));
+  }
+
+  void decode_sum(Flat<const int32_t> words, int64_t num_shards, int64_t rows_per_shard, int num_summands,
+                          int sum_digits, Flat<const int64_t> table, Flat<const float> steps, Flat<float> x) const {
+    require(num_summands >= 1 && num_summands <= 32767 && sum_digits >= 1 && sum_digits <= 20, "sum width");
+    const int64_t packs = (rows_per_shard + sum_digits - 1) / sum_digits;
+    require(static_cast<int64_t>(words.size()) == num_shards * packs * tw::kRow, "words: wrong size");
+    const Segments segments(table, x.size(), steps.size(), num_shards * rows_per_shard);
+    nb::gil_scoped_release release;
+    kernels_->decode_sum(reinterpret_cast<const uint32_t*>(words.data()), num_shards, rows_per_shard, num_summands,
+                         sum_digits, segments.data(), segments.count(), steps.data(), x.data());
+  }
+
+  void decode_own(Flat<const uint8_t> payload, int digits, Flat<const int64_t> table,
+                          Flat<const float> scales, Flat<float> x) const {
+    check_digits(digits);
+    const Segments segments(table, x.size(), scales.size(),
+                            static_cast<int64_t>(payload.size()) / tw::kRow * digits);
+    nb::gil_scoped_release release;
+    kernels_->decode_own(payload.data(), digits, segments.data(), segments.count(), scales.data(), x.data());
+  }
+
+ private:
+  const tw::TernaryKernels* kernels_;
+};
+
+}  // namespace
+
+void bind_ternary(nb::module_& m) {
+  const auto in = [](const char* name) { return nb::arg(name).noconvert(); };  // a converted copy would lose results
+  nb::class_<Ternary>(m, "Ternary")
+      .def(nb::init<const std::string&>())
+      .def("scales", &Ternary::scales, in("x"), in("table"), nb::arg("clip"), nb::arg("scaler_is_bound"),
+           in("scale_bits"), in("bounds"))
+      .def("encode", &Ternary::encode, in("x"), in("table"), in("keys"), in("scale"), in("bounds"), nb::arg("digits"),
+           in("payload"))
+      .def("add", &Ternary::add, in("payloads"), nb::arg("num_payloads"), nb::arg("digits"), nb::arg("sum_digits"),
+           in("words"))
+      .def("decode_sum", &Ternary::decode_sum, in("words"), nb::arg("num_shards"), nb::arg("rows_per_shard"),
+           nb::arg("num_summands"), nb::arg("sum_digits"), in("table"), in("steps"), in("x"))
+      .def("decode_own", &Ternary::decode_own, in("payload"), nb::arg("digits"), in("table"), in("scale"), in("x"));
+}

@@ -1,0 +1,84 @@
+"""A packer worked by hand: offer, agree, encode, merge and decode for all ranks, without a group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+import thinwire as tw
+from thinwire.codec import BoundCodec
+from thinwire.coders.base import Packer, Place
+from thinwire.kernels import Kernels, pick
+from thinwire.key import Key
+from thinwire.spec import Layout, Spec
+
+CPU = torch.device("cpu")
+
+
+def bound(text: str, layout: Layout, world: int = 1, rank: int = 0, kernels: Kernels | None = None) -> BoundCodec:
+    return tw.parse(text).bind(layout, Place(world, rank, CPU, kernels or pick(CPU)))
+
+
+def one_tensor(numel: int) -> Layout:
+    return Layout.packed([Spec("w", (numel,))])
+
+
+def payload_bytes(packer: Packer) -> int:
+    return packer.num_granules * packer.granule_bytes
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What every rank sends for its x: the agreed words and the payloads."""
+
+    codecs: list[BoundCodec]
+    agreed: list[Tensor]
+    payloads: list[Tensor]
+
+    @property
+    def sums(self) -> Tensor:
+        """All payloads merged, as one shard."""
+        packer = self.codecs[0].packer
+        sums = torch.full((packer.sum_bytes(packer.num_granules),), 0xAA, dtype=torch.uint8)
+        packer.merge(torch.stack(self.payloads), self.agreed[0], sums)
+        return sums.unsqueeze(0)
+
+    def mean(self, like: Tensor) -> Tensor:
+        """What the merged payloads decode to, in a buffer shaped as `like`."""
+        codec, result = self.codecs[0], torch.full_like(like, -12345.0)
+        numbers = codec.numbers(result)
+        codec.packer.decode(self.sums, self.agreed[0], numbers)
+        codec.finish(numbers, result)
+        return result
+
+    def own(self, rank: int, like: Tensor) -> Tensor:
+        """What one rank's payload stands for."""
+        codec, result = self.codecs[rank], torch.full_like(like, -12345.0)
+        numbers = codec.numbers(result)
+        codec.packer.decode_own(self.payloads[rank], self.agreed[rank], numbers)
+        codec.finish(numbers, result)
+        return result
+
+
+def pack(
+    text: str,
+    layout: Layout,
+    xs: Sequence[Tensor],
+    step: int = 0,
+    kernels: Kernels | None = None,
+    filling: int = 0xAA,
+) -> Packed:
+    """Every rank encodes its x. `filling` is what was in the payload buffers before."""
+    codecs = [bound(text, layout, len(xs), rank, kernels) for rank in range(len(xs))]
+    ys = [codec.transform(x) for codec, x in zip(codecs, xs, strict=True)]
+    offers = [codec.offer(y) for codec, y in zip(codecs, ys, strict=True)]
+    agreed = torch.stack(offers).amax(0) if offers[0].numel() else offers[0]
+    payloads = []
+    for rank, (codec, y) in enumerate(zip(codecs, ys, strict=True)):
+        payload = torch.full((payload_bytes(codec.packer),), filling, dtype=torch.uint8)
+        codec.packer.encode(y, agreed, Key(seed=0, step=step, rank=rank), payload)
+        payloads.append(payload)
+    return Packed(codecs, [agreed] * len(xs), payloads)

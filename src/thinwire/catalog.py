@@ -14,18 +14,22 @@ from thinwire.coders.floats import Cast, Dense
 from thinwire.coders.ternary import Ternary
 from thinwire.errors import CodecError
 from thinwire.options import read_options
-from thinwire.stages.base import Stage
+from thinwire.stages.base import LinearStage, SelectingStage, Stage
 from thinwire.stages.clip import Clip
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A name, the link it makes, the options it fixes, and the option a bare value is for (`topk:0.01`)."""
+    """A name, the link it makes, the options it fixes, and the option a bare value is for (`topk:0.01`).
+
+    A stage with a `default_coder` may end a chain.
+    """
 
     link: type[Stage] | type[Coder]
     about: str
     fixed: Mapping[str, Any] = field(default_factory=dict)
     bare: str | None = None
+    default_coder: Coder | None = None
 
 
 CATALOG: Mapping[str, Entry] = MappingProxyType(
@@ -47,13 +51,31 @@ def parse(text: str) -> Codec:
     'int'
     """
     parts = [part.strip() for part in text.split(">>")]
-    *stages, coder = (_link(part, text) for part in parts)
-    for part, stage in zip(parts, stages, strict=False):
-        if not isinstance(stage, Stage):
+    links = [_link(part, text) for part in parts]
+    if not isinstance(links[-1], Coder):
+        links.append(_default_coder(parts[-1], text))
+    *before, coder = links
+    assert isinstance(coder, Coder)
+    linear: list[LinearStage] = []
+    selecting: SelectingStage | None = None
+    for part, link in zip(parts, before, strict=False):
+        if isinstance(link, Coder):
             raise CodecError(f'codec "{text}": "{part}" packs numbers into bits, so it must be the last link')
-    if not isinstance(coder, Coder):
+        if selecting is not None:
+            raise CodecError(f'codec "{text}": nothing but a coder can follow a stage that selects, not "{part}"')
+        if isinstance(link, SelectingStage):
+            selecting = link
+        elif isinstance(link, LinearStage):
+            linear.append(link)
+    return Codec(text, tuple(linear), coder, selecting)
+
+
+def _default_coder(part: str, text: str) -> Coder:
+    """What packs the numbers of a chain that ends in a stage."""
+    entry = CATALOG[part.partition(":")[0].strip()]
+    if entry.default_coder is None:
         raise CodecError(f'codec "{text}" ends in a stage: add a coder behind it, for example ">> ternary"')
-    return Codec(text, tuple(s for s in stages if isinstance(s, Stage)), coder)
+    return entry.default_coder
 
 
 def _link(part: str, text: str) -> Stage | Coder:

@@ -9,16 +9,16 @@ from torch import Tensor
 
 from thinwire.coders.base import Coder, Merge, Place
 from thinwire.options import show_options
-from thinwire.spec import Layout
-from thinwire.stages.base import Stage
+from thinwire.spec import Layout, Spec
+from thinwire.stages.base import BoundStage, LinearStage, Notes, RangedStage, SelectingStage, Stage
 
 
 @dataclass(frozen=True)
 class Codec:
-    """A chain of links under the name it was asked for.
+    """A chain of links under the name it was asked for: linear stages, at most one selecting stage, a coder.
 
-    The algebra: links from the first one whose decoding needs per-rank data are decoded payload by payload;
-    links before it are linear and are decoded once, on the sum. So
+    The algebra: links from the first one whose decoding needs per-rank data (indices, own scales) are decoded
+    payload by payload; links before it are linear and are decoded once, on the sum. So
 
     - nothing per-rank and a coder that adds as floats: SUM,
     - nothing per-rank and a shared-scale integer coder: INT,
@@ -26,61 +26,92 @@ class Codec:
     """
 
     name: str
-    stages: tuple[Stage, ...]
+    stages: tuple[LinearStage, ...]
     coder: Coder
+    selecting: SelectingStage | None = None
+
+    @property
+    def links(self) -> tuple[Stage | Coder, ...]:
+        selecting = () if self.selecting is None else (self.selecting,)
+        return (*self.stages, *selecting, self.coder)
+
+    @property
+    def packing(self) -> Coder:
+        """What packs numbers into bits behind the linear stages: the coder, or the selecting stage around it."""
+        return self.coder if self.selecting is None else self.selecting.around(self.coder)
 
     @property
     def merge(self) -> Merge:
-        return Merge.GATHER if any(stage.per_rank for stage in self.stages) else self.coder.merge
+        return self.packing.merge
 
     @property
     def shardable(self) -> bool:
-        return self.coder.shardable
+        return self.packing.shardable
 
     @property
     def own_dtype(self) -> bool:
-        return self.coder.own_dtype and not self.stages
+        """True if a tensor travels as it is, in its own dtype."""
+        return self.coder.own_dtype and len(self.links) == 1
 
     @property
     def gentle(self) -> bool:
         """True if no tensor needs to be kept dense beside it."""
-        return self.coder.gentle and not self.stages
+        return self.coder.gentle and len(self.links) == 1
 
-    def bind(self, layout: Layout, place: Place) -> BoundCodec:
-        return BoundCodec(self, layout, place)
-
-    def __str__(self) -> str:
-        return self.name
+    @property
+    def memory(self) -> str:
+        """The memory it asks for: that of the first link that drops something for good."""
+        return next((link.memory for link in self.links if link.memory != "none"), "none")
 
     @property
     def canonical(self) -> str:
         """Every link with every option that is not its default: equal texts mean equal bytes on the wire."""
-        links = (*self.stages, self.coder)
-        return " >> ".join(f"{type(link).__name__}({show_options(link)})" for link in links)
+        return " >> ".join(f"{type(link).__name__}({show_options(link)})" for link in self.links)
+
+    def phase(self, step: int) -> str:
+        return " ".join(stage.phase(step) for stage in self.stages)
+
+    def refuses(self, spec: Spec) -> str | None:
+        """Why a tensor must stay dense under this codec, or None."""
+        stages = [link for link in (*self.stages, self.selecting) if link is not None]
+        return next((reason for stage in stages if (reason := stage.refuses(spec))), None)
+
+    def bind(self, layout: Layout, place: Place, step: int = 0, notes: Notes | None = None) -> BoundCodec:
+        return BoundCodec(self, layout, place, step, {} if notes is None else notes)
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class BoundCodec:
-    """A codec bound to the tensors of a lane; the same steps as a Packer, stages included."""
+    """A codec bound to the tensors of a lane, in the phase of one step."""
 
-    def __init__(self, codec: Codec, layout: Layout, place: Place) -> None:
+    def __init__(self, codec: Codec, layout: Layout, place: Place, step: int, notes: Notes) -> None:
         self.codec, self.layout, self.place = codec, layout, place
-        self.stages = []
+        self.phase = codec.phase(step)
+        self.stages: list[BoundStage] = []
         inner = layout
         for stage in codec.stages:
-            bound = stage.bind(inner, place)
+            bound = stage.bind(inner, place, stage.phase(step), notes)
             self.stages.append(bound)
             inner = bound.out
-        self.packer = codec.coder.bind(inner, place)
+        self.packer = codec.packing.bind(inner, place)
         self.inner_numel = inner.numel
 
-    def transform(self, x: Tensor) -> Tensor:
-        """What the coder sees."""
-        for stage in self.stages:
-            x = stage.forward(x)
-        return x
+    @property
+    def ranged(self) -> RangedStage | None:
+        """The only stage, if it can be run part by part and the coder need not see all numbers first."""
+        if len(self.stages) == 1 and not self.packer.agree_words and isinstance(self.stages[0], RangedStage):
+            return self.stages[0]
+        return None
+
+    @property
+    def summed_numel(self) -> int:
+        """Numbers that its stages add up over all ranks before encoding."""
+        return sum(stage.offer_numel for stage in self.stages)
 
     def offer(self, y: Tensor) -> Tensor:
-        """The words that must be agreed on (maximised) before `encode`."""
+        """The words that must be agreed on (maximised) before encoding."""
         words = torch.zeros(self.packer.agree_words, dtype=torch.int32, device=y.device)
         self.packer.offer(y, words)
         return words
@@ -91,12 +122,14 @@ class BoundCodec:
 
     def finish(self, y: Tensor, x: Tensor) -> None:
         """Decoded numbers, as the coder sees them, to the tensors of x."""
-        if self.stages:
-            self._invert(y, x)
-
-    def _invert(self, y: Tensor, x: Tensor) -> None:
         for before, stage in reversed(list(zip(self.stages, self.stages[1:], strict=False))):
             outer = y.new_empty(before.out.numel)
             stage.inverse(y, outer)
             y = outer
-        self.stages[0].inverse(y, x)
+        if self.stages:
+            self.stages[0].inverse(y, x)
+
+    def learn(self, y: Tensor, x: Tensor) -> None:
+        """Shows the mean to the first stage: bases and samples come from the REDUCED result."""
+        if self.stages:
+            self.stages[0].learn(y, x)

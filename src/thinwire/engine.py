@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -21,6 +22,7 @@ from thinwire.coders.base import Place
 from thinwire.routes.base import Journey, Parcel, Route
 from thinwire.scratch import Scratch
 from thinwire.spec import Layout
+from thinwire.stages.base import BoundStage, Notes
 from thinwire.statistics import ERROR_EVERY, Statistics
 
 
@@ -42,6 +44,20 @@ class Load:
     y: Tensor = field(init=False)  # what the coder sees of them: x itself if there are no stages
     agreed: Tensor = field(init=False)
     parcels: list[Parcel] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self.y = self.x
+
+    def makers(self, number: int) -> tuple[Callable[[], None] | None, Callable[[], None] | None]:
+        """How the numbers of a part are made and taken back, if a stage works part by part."""
+        stage, ranges = self.lane.bound.ranged, self.lane.ranges
+        if stage is None or ranges is None:
+            return None, None
+        first, last = ranges[number]
+        return (
+            lambda: stage.forward_range(self.x, self.y, first, last),
+            lambda: stage.inverse_range(self.y, self.x, first, last),
+        )
 
     @property
     def layout(self) -> Layout:
@@ -70,14 +86,17 @@ class Engine:
         self.memories: dict[str, Memory] = {name: make() for name, make in MEMORIES.items()}
         self.statistics = Statistics(error_every)
         self._journey = Journey(self.group, Scratch(device), self.clock)
-        self._lanes: dict[Layout, list[Lane]] = {}
+        self.notes: Notes = {}
+        self.finite_steps = 0  # phases go by these: a step that GradScaler skips is nobody's sample
+        self._finite = True
+        self._lanes: dict[tuple[Layout, tuple[str, ...]], list[Lane]] = {}
         self.compare_digests(plan.digest, "plans (codec, model, world size or version)")
 
     def exchange(self, bucket: Bucket) -> None:
         """Replaces the gradients in a bucket by their means over all ranks.
 
         x       = memory.before(g)            what was held back joins in
-        agreed  = max over ranks of offer(x)  what all ranks share BEFORE encoding
+        agreed  = sum, max over ranks of offer(x)  what all ranks share BEFORE encoding: a basis, a scale
         payload = encode(x, agreed)           local, pure, its size known before any data existed
         kept    = x - decode_own(payload)     what was not sent: staged
         mean    = route.reduce(payload)       travel, merge, decode; parts overlap each other
@@ -87,6 +106,7 @@ class Engine:
         loads = [Load(lane, self._values(bucket, lane)) for lane in self._lanes_of(bucket.layout)]
         for load in loads:
             self._memory(load).before(load.x, load.layout, bucket.unit)
+        self._transform(loads)
         self._agree(loads)
         self._pack(loads)
         for load in loads:
@@ -99,6 +119,8 @@ class Engine:
     def end_step(self) -> None:
         """All buckets of a step have been exchanged: the next draws use new keys."""
         self.step += 1
+        self.finite_steps += int(self._finite)
+        self._finite = True
         self.statistics.steps += 1
 
     def compare_digests(self, digest: bytes, what: str) -> None:
@@ -117,11 +139,12 @@ class Engine:
         self.clock.current = PREPARE
 
     def _lanes_of(self, layout: Layout) -> list[Lane]:
-        lanes = self._lanes.get(layout)
+        key = layout, self.plan.phases(self.finite_steps)
+        lanes = self._lanes.get(key)
         if lanes is None:
-            lanes = self.plan.lanes(layout, self.place)
+            lanes = self.plan.lanes(layout, self.place, self.finite_steps, self.notes)
             self.compare_digests(lanes_digest(lanes), "buckets or codecs")
-            self._lanes[layout] = lanes
+            self._lanes[key] = lanes
             self.statistics.note_lanes(lanes)
         return lanes
 
@@ -135,11 +158,32 @@ class Engine:
         values = self._journey.scratch.take("values", 4 * bucket.buffer.numel()).view(torch.float32)
         return values.copy_(bucket.buffer)
 
+    def _transform(self, loads: list[Load]) -> None:
+        """Runs the stages, all lanes in step; what the stages offer is added up over all ranks on the way."""
+        for depth in range(max(len(load.lane.bound.stages) for load in loads)):
+            staged = [(load, load.lane.bound.stages[depth]) for load in loads if depth < len(load.lane.bound.stages)]
+            with self.clock.stage("encode"):
+                offers = [stage.offer(load.y) for load, stage in staged]
+                numbers = torch.cat(offers)
+            if numbers.numel():
+                with self.clock.stage("agree"):
+                    self.group.sum_(numbers).wait()
+            with self.clock.stage("encode"):
+                agreed = numbers.split([offer.numel() for offer in offers])
+                for (load, stage), own in zip(staged, agreed, strict=True):
+                    load.y = self._forward(load, stage, own)
+
+    def _forward(self, load: Load, stage: BoundStage, agreed: Tensor) -> Tensor:
+        ranged = load.lane.bound.ranged
+        if ranged is None:
+            return stage.forward(load.y, agreed)
+        ranged.prepare(agreed)  # its numbers are made part by part, each when its turn comes
+        nbytes = 4 * load.lane.bound.inner_numel
+        return self._journey.scratch.take(f"numbers {id(load.lane)}", nbytes).view(torch.float32)
+
     def _agree(self, loads: list[Load]) -> None:
         """One maximum for all lanes of the bucket."""
         with self.clock.stage("encode"):
-            for load in loads:
-                load.y = load.lane.bound.transform(load.x)
             offers = [load.lane.bound.offer(load.y) for load in loads]
             words = torch.cat(offers)
         if words.numel():
@@ -157,7 +201,7 @@ class Engine:
                 if payload is None:
                     nbytes = load.lane.route.payload_bytes(part, self.group.size)
                     payload = self._journey.scratch.take(f"payload {index}.{number}", nbytes)
-                load.parcels.append(Parcel(part, load.y, load.agreed, key, payload))
+                load.parcels.append(Parcel(part, load.y, load.agreed, key, payload, *load.makers(number)))
 
     def _stage(self, load: Load, unit: float) -> None:
         """Keeps back what the payloads do not carry, and measures it now and then."""
@@ -179,11 +223,16 @@ class Engine:
     def _finish(self, load: Load, bucket: Bucket) -> None:
         """Undoes the stages, believes the memory where the mean is finite, and fills the bucket."""
         with self.clock.stage("decode"):
-            load.lane.bound.finish(load.y, load.x)
-            if load.lane.memory != "none":
+            if load.lane.bound.ranged is None:
+                load.lane.bound.finish(load.y, load.x)
+            if load.lane.memory != "none" or load.lane.bound.stages:
                 pairs = zip(load.layout.names, load.layout.slices, strict=True)
                 finite = [name for name, piece in pairs if bool(torch.isfinite(load.x[piece]).all())]
                 self._memory(load).commit(tuple(finite))
+                if len(finite) == len(load.layout.names):
+                    load.lane.bound.learn(load.y, load.x)
+                else:
+                    self._finite = False
             if load.x is not bucket.buffer:
                 for piece in load.layout.slices:
                     bucket.buffer[piece] = load.x[piece]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from thinwire.codec import BoundCodec
-from thinwire.coders.base import Packer
-from thinwire.groups.base import max_bytes
+from thinwire.coders.base import Merge, Packer
+from thinwire.groups.base import max_bytes, sum_bytes
 from thinwire.routes.base import Route
 from thinwire.spec import Layout
 
@@ -26,6 +27,8 @@ class Lane:
 
     def __post_init__(self) -> None:
         count = max(1, round(self.layout.numel / PART_NUMEL))
+        if self.bound.codec.own_dtype and self.route.takes == {Merge.SUM}:
+            count = 1  # as DDP adds it: a ring cut elsewhere adds in another order
         parts = self.bound.packer.parts(count) if count > 1 else [self.bound.packer]
         object.__setattr__(self, "parts", tuple(parts))
 
@@ -42,17 +45,20 @@ class Lane:
 def lanes_digest(lanes: Iterable[Lane]) -> bytes:
     """32 bytes that are equal on two ranks only if these lanes make the same messages."""
     text = "\n".join(
-        f"{lane.layout.digest.hex()} {lane.bound.codec.canonical} {lane.memory} {lane.route.name}"
+        f"{lane.layout.digest.hex()} {lane.bound.codec.canonical} {lane.bound.phase} {lane.memory} {lane.route.name}"
         for lane in lanes
     )
     return hashlib.blake2b(text.encode(), digest_size=32).digest()
 
 
 def agree_bytes(lanes: Iterable[Lane]) -> int:
-    """What one rank sends to agree for all lanes of a bucket: they share one message."""
+    """What one rank sends to agree for all lanes of a bucket: they share one message a stage."""
     lanes = list(lanes)
+    world = lanes[0].bound.place.world if lanes else 1
     words = sum(lane.bound.packer.agree_words for lane in lanes)
-    return max_bytes(4 * words, lanes[0].bound.place.world) if words else 0
+    depths = zip_longest(*(lane.bound.stages for lane in lanes))
+    summed = [sum(stage.offer_numel for stage in depth if stage is not None) for depth in depths]
+    return max_bytes(4 * words, world) + sum(sum_bytes(4 * numel, world) for numel in summed)
 
 
 def step_bytes(lanes: Iterable[Lane]) -> int:

@@ -19,6 +19,7 @@ from thinwire.policy import Model, Policy
 from thinwire.routes.base import default_route_name
 from thinwire.routes.table import route_named
 from thinwire.spec import Layout, Spec
+from thinwire.stages.base import Notes
 
 WIRE_VERSION = 1
 _FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
@@ -66,7 +67,7 @@ class Plan:
             codec = choice.codec
             name = "sharded" if codec.own_dtype and mixed else (route or default_route_name(codec))
             route_named(name).check(codec)
-            kept = "none" if codec.own_dtype or memory is None else memory
+            kept = "none" if codec.own_dtype else (memory or codec.memory)
             entries.append(Entry(spec, codec, kept, name, choice.reason))
         plan = cls(tuple(entries), world)
         plan.lanes(Layout.packed(model.specs), dry_place(world))  # refuses worlds a codec cannot serve
@@ -76,8 +77,12 @@ class Plan:
         """Both plans' tensors in one plan."""
         return Plan(self.entries + other.entries, self.world)
 
-    def lanes(self, bucket: Layout, place: Place) -> list[Lane]:
-        """The lanes of a bucket, in the order of their first tensors."""
+    def phases(self, step: int) -> tuple[str, ...]:
+        """The phase of every tensor's codec in a step; bytes change only when this does."""
+        return tuple(entry.codec.phase(step) for entry in self.entries)
+
+    def lanes(self, bucket: Layout, place: Place, step: int = 0, notes: Notes | None = None) -> list[Lane]:
+        """The lanes of a bucket, in the order of their first tensors, in the phase of a step."""
         by_name = {entry.spec.name: entry for entry in self.entries}
         groups: dict[tuple[str, str, str, torch.dtype], list[int]] = {}
         for index, spec in enumerate(bucket.specs):
@@ -90,7 +95,7 @@ class Plan:
                 tuple(bucket.specs[i] for i in members), tuple(bucket.offsets[i] for i in members)
             )
             codec = by_name[layout.names[0]].codec
-            lanes.append(Lane(codec.bind(layout, place), memory, route_named(route)))
+            lanes.append(Lane(codec.bind(layout, place, step, notes), memory, route_named(route)))
         return lanes
 
     @property
@@ -99,11 +104,11 @@ class Plan:
         text = "\n".join([f"thinwire wire {WIRE_VERSION}, world {self.world}", *map(str, self.entries)])
         return hashlib.blake2b(text.encode(), digest_size=32).digest()
 
-    def step_bytes(self, buckets: Iterable[Layout] | None = None) -> int:
+    def step_bytes(self, buckets: Iterable[Layout] | None = None, step: int = 0) -> int:
         """What one rank sends in a step; by default as if the model were one bucket."""
         specs = (entry.spec for entry in self.entries)
         whole = buckets if buckets is not None else [Layout.packed(specs)]
-        return sum(step_bytes(self.lanes(bucket, dry_place(self.world))) for bucket in whole)
+        return sum(step_bytes(self.lanes(bucket, dry_place(self.world), step)) for bucket in whole)
 
     @property
     def dense_bytes(self) -> int:

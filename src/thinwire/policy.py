@@ -88,11 +88,11 @@ class Policy:
         """The first rule that fits."""
         for pattern, codec in self.rules:
             if fnmatch.fnmatchcase(spec.name, pattern):
-                return Choice(codec, f'rule "{pattern}"')
+                return _fitting(codec, spec, f'rule "{pattern}"')
         reason = self._dense_reason(spec, model)
         if reason and not self.rest.gentle:
             return Choice(parse("dense"), reason)
-        return Choice(self.rest, "the rest")
+        return _fitting(self.rest, spec, "the rest")
 
     def _dense_reason(self, spec: Spec, model: Model) -> str | None:
         reasons = {
@@ -106,6 +106,12 @@ class Policy:
             if fits:
                 return text
         return None
+
+
+def _fitting(codec: Codec, spec: Spec, reason: str) -> Choice:
+    """The codec, or dense where the codec itself says that it does not fit."""
+    refusal = codec.refuses(spec)
+    return Choice(codec, reason) if refusal is None else Choice(parse("dense"), refusal)
 
 
 def _codec(value: str | Codec) -> Codec:

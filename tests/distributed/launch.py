@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
@@ -124,25 +124,29 @@ class Team:
 
     def answers(self, work: Callable[..., Any], *args: Any, timeout_s: float = ANSWER_S) -> list[Any]:
         """A value, Failure, Hang or Gone from every rank."""
+        self.start(work, *args)
+        return self.collect(timeout_s=timeout_s)
+
+    def start(self, work: Callable[..., Any], *args: Any) -> None:
+        """Tells every rank to begin; `collect` gets the answers."""
         for connection in self._connections:
             with contextlib.suppress(OSError):  # a dead rank; its answer is Gone
                 connection.send((work, args))
-        return list(self.collect(timeout_s))
 
-    def collect(self, timeout_s: float = ANSWER_S) -> Iterator[Any]:
-        """The answers in rank order; ranks that are late are killed."""
+    def collect(self, ranks: Iterable[int] | None = None, timeout_s: float = ANSWER_S) -> list[Any]:
+        """The answers of these ranks (or all), in their order; ranks that are late are killed."""
+        asked = [self._connections[rank] for rank in (range(self.world) if ranks is None else ranks)]
         answers: dict[Connection, Any] = {}
         deadline = time.monotonic() + timeout_s
-        while len(answers) < self.world:
-            pending = [c for c in self._connections if c not in answers]
-            ready = wait(pending, deadline - time.monotonic()) if time.monotonic() < deadline else []
-            if not ready:
-                for connection in pending:
-                    self.kill(self._connections.index(connection))
-                    answers[connection] = Hang(timeout_s)
+        while pending := [connection for connection in asked if connection not in answers]:
+            ready = wait(pending, max(0.0, deadline - time.monotonic()))
             for connection in ready:
+                assert isinstance(connection, Connection)
                 answers[connection] = _receive(connection)
-        return iter([answers[connection] for connection in self._connections])
+            if not ready:
+                self.kill(*map(self._connections.index, pending))
+                answers.update({connection: Hang(timeout_s) for connection in pending})
+        return [answers[connection] for connection in asked]
 
     def signal(self, rank: int, number: int) -> None:
         os.kill(self.pids[rank], number)

@@ -57,6 +57,12 @@ def test_reported_error_is_the_message() -> None:
         run("import sys; sys.exit(1)", script)
 
 
+def test_traceback_is_shown_and_not_what_follows_it() -> None:
+    crash = 'print(\'{"row": "crash", "lines": ["KeyError: 7"]}\'); print(\'leaked\'); raise SystemExit(1)'
+    with pytest.raises(LabError, match=r"exit code 1(?s:.*)\[worker 0\] KeyError: 7$"):
+        run(crash)
+
+
 def test_nothing_is_left_running() -> None:
     """Leaving the block early, as Ctrl-C does, ends the workers and what they started."""
     start, processes = start_scripts(

@@ -46,7 +46,8 @@ def made_outcome(
     codec: str, seed: int, rows: list[dict], step_ms: float, size: float, report: dict | None
 ) -> Outcome:
     result = {"row": "result", "steps": 20, "seconds": 2.0, "step_ms": step_ms, "bytes_per_step": size}
-    result |= {"bytes_source": "interface counters", "parameters": "abc", "report": report}
+    result |= {"bytes_source": "interface counters", "dense_bytes_per_step": 13e5}
+    result |= {"parameters": "abc", "report": report}
     return outcome_from_rows(f"{codec}, seed {seed}", codec, codec, seed, "accuracy", [*rows, result])
 
 
@@ -78,6 +79,13 @@ def test_table_and_verdict(record: Record) -> None:
     assert rows[0] == ["ddp", "95.50 ± 0.71 %", "1.20 MB", "1.0x", "100.5 ± 0.7 ms", "1.00x ± 0.00"]
     assert "terngrad sent 12.0x fewer bytes than ddp and its steps were 4.9x faster" in verdict(lines)
     assert verdict(lines[:1]) == ""
+
+
+def test_single_codec_is_set_against_fp32(record: Record) -> None:
+    lines = compare([outcome for outcome in record.outcomes if outcome.asked == "terngrad"])
+    heads, rows = headline(lines)
+    assert "speed-up" not in heads
+    assert rows == [["terngrad", "95.50 ± 0.71 %", "100 kB", "13.0x", "20.5 ± 0.7 ms"]]
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ class Coder(ABC):
 
     own_dtype: ClassVar[bool] = False  # True: takes the tensors' own dtype, else float32
     gentle: ClassVar[bool] = False  # True: good for every tensor, norms and last layers too
+    memory: ClassVar[str] = "none"  # what should hold back what this coder drops: "residual" if it is biased
 
     @property
     @abstractmethod
@@ -71,6 +72,10 @@ class Packer(ABC):
         They let a route encode one part while another travels. A packer that cannot be cut returns itself.
         """
         return [self]
+
+    def span(self, first: int, last: int) -> Packer:
+        """The packer of elements first..last of a packed layout; only coders that a ranged stage may feed have it."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be cut at any element")
 
     def in_place(self, x: Tensor) -> Tensor | None:
         """The bytes of x itself, where a SUM payload can be made, summed and read without any copy."""

@@ -77,6 +77,9 @@ class FloatPacker(Packer):
             for first in range(0, self.numel, step)
         ]
 
+    def span(self, first: int, last: int) -> Packer:
+        return FloatPacker(self.wire_dtype, _cut(self.pieces, first, last), self.place)
+
     def in_place(self, x: Tensor) -> Tensor | None:
         gapless = all(a.stop == b.start for a, b in pairwise(self.pieces))
         whole_granules = self.numel * self.wire_dtype.itemsize % GRANULE_BYTES == 0

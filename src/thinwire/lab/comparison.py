@@ -28,6 +28,7 @@ class Line:
     score: Spread
     bytes_per_step: float
     ratio: float
+    dense_ratio: float  # against a ring all-reduce of fp32 gradients, computed
     step_ms: Spread
     speedup: Spread
 
@@ -53,6 +54,7 @@ def _line(runs: list[Outcome], baseline: dict[int, Outcome]) -> Line:
         ratio=statistics.fmean(
             baseline[run.seed].bytes_per_step / max(1.0, run.bytes_per_step) for run in runs
         ),
+        dense_ratio=statistics.fmean(run.dense_bytes_per_step / max(1.0, run.bytes_per_step) for run in runs),
         step_ms=_spread([run.step_ms for run in runs]),
         speedup=_spread([baseline[run.seed].step_ms / run.step_ms for run in runs]),
     )

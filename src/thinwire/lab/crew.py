@@ -34,6 +34,7 @@ class Member:
     process: subprocess.Popen[str]
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     error: str | None = None
+    crash: list[str] = field(default_factory=list)  # the end of its traceback
 
     def sentence(self) -> str:
         """What happened to a worker that failed."""
@@ -41,7 +42,10 @@ class Member:
             return self.error
         code = self.process.returncode
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        said = "\n".join(f"  [worker {self.rank}] {line}" for line in self.tail) or "  (it wrote nothing)"
+        said = (
+            "\n".join(f"  [worker {self.rank}] {line}" for line in self.crash or self.tail)
+            or "  (it wrote nothing)"
+        )
         return f"worker {self.rank} {how}; the other workers were stopped. Its last output:\n{said}"
 
 
@@ -98,6 +102,8 @@ class Crew:
             member.tail.append(line)
         elif row["row"] == "error":
             member.error = row["message"]
+        elif row["row"] == "crash":
+            member.crash = row["lines"][-TAIL_LINES:]
         else:
             yield row
 

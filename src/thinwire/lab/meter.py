@@ -9,6 +9,11 @@ import thinwire as tw
 HEADER_BYTES = 66  # Ethernet 14, IPv4 20, TCP with time stamps 32: what a packet costs beside its payload
 
 
+def ring_bytes(gradient_bytes: int, workers: int) -> float:
+    """What each of N workers sends in a ring all-reduce: 2 (N - 1) / N times the size of the gradients."""
+    return 2 * (workers - 1) / workers * gradient_bytes
+
+
 class Meter(ABC):
     """Counts while training runs; `pause` and `resume` leave out evaluation and checkpoints."""
 
@@ -72,12 +77,12 @@ class CompressorMeter(Meter):
 
 
 class ComputedMeter(Meter):
-    """Computes what a ring all-reduce of all gradients sends: 2 (N - 1) / N times their size."""
+    """Computes what a ring all-reduce of all gradients sends, where nothing can be measured."""
 
     source = "computed: ring all-reduce"
 
     def __init__(self, gradient_bytes: int, workers: int) -> None:
-        self._per_step = 2 * (workers - 1) / workers * gradient_bytes
+        self._per_step = ring_bytes(gradient_bytes, workers)
 
     def resume(self) -> None:
         """Nothing to do: nothing is measured."""

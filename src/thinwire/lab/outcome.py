@@ -27,6 +27,7 @@ class Outcome:
     step_ms: float
     bytes_per_step: float
     bytes_source: str
+    dense_bytes_per_step: float  # what a ring all-reduce of fp32 gradients would send
     parameters: str  # digest of the final parameters
     report: dict[str, Any] | None  # the compressor's own report
 
@@ -49,7 +50,7 @@ def outcome_from_rows(label: str, asked: str, codec: str, seed: int, metric: str
         metric=metric,
         **{name: evaluation[name] for name in ("score", "accuracy", "test_loss")},
         **{name: result[name] for name in ("steps", "seconds", "step_ms", "bytes_per_step", "bytes_source")},
-        **{name: result[name] for name in ("parameters", "report")},
+        **{name: result[name] for name in ("dense_bytes_per_step", "parameters", "report")},
     )
 
 

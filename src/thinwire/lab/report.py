@@ -50,10 +50,16 @@ def _top(record: Record) -> list[str]:
         table(*headline(lines), kind="headline"),
         paragraph(
             f"Bytes are what one worker sends per step, from {record.outcomes[-1].bytes_source}. "
-            "Step time leaves out start-up and evaluation. Ratio and speed-up are against the first line.",
+            f"Step time leaves out start-up and evaluation. {_against(lines)}",
             quiet=True,
         ),
     ]
+
+
+def _against(lines: list[Line]) -> str:
+    if len(lines) == 1:
+        return "Fewer than fp32 ring: against the computed bytes of a ring all-reduce of fp32 gradients."
+    return f"Ratio and speed-up are against {lines[0].codec}."
 
 
 def page_title(title: str) -> str:

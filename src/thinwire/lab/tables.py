@@ -9,21 +9,31 @@ from thinwire.lab.data.task import ACCURACY
 
 
 def headline(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
-    """Column heads and rows of the table that sums a comparison up."""
-    heads = ["codec", lines[0].metric, "bytes/step", "ratio", "step time", "speed-up"]
-    return heads, [_cells(line) for line in lines]
-
-
-def _cells(line: Line) -> list[str]:
-    several = line.seeds > 1
-    return [
-        line.codec,
-        score(line.metric, line.score, several),
-        byte_count(line.bytes_per_step),
-        f"{line.ratio:.1f}x",
-        f"{line.step_ms.mean:.1f}" + (f" ± {line.step_ms.deviation:.1f}" if several else "") + " ms",
-        f"{line.speedup.mean:.2f}x" + (f" ± {line.speedup.deviation:.2f}" if several else ""),
+    """Column heads and rows of the table that sums a comparison up; a single codec is set against fp32."""
+    metric = lines[0].metric
+    if len(lines) == 1:
+        return ["codec", metric, "bytes/step", "fewer than fp32 ring", "step time"], [_single(lines[0])]
+    return ["codec", metric, "bytes/step", "ratio", "step time", "speed-up"], [
+        _compared(line) for line in lines
     ]
+
+
+def _single(line: Line) -> list[str]:
+    return [*_measured(line), f"{line.dense_ratio:.1f}x", _step_time(line)]
+
+
+def _compared(line: Line) -> list[str]:
+    faster = f"{line.speedup.mean:.2f}x" + (f" ± {line.speedup.deviation:.2f}" if line.seeds > 1 else "")
+    return [*_measured(line), f"{line.ratio:.1f}x", _step_time(line), faster]
+
+
+def _measured(line: Line) -> list[str]:
+    return [line.codec, score(line.metric, line.score, line.seeds > 1), byte_count(line.bytes_per_step)]
+
+
+def _step_time(line: Line) -> str:
+    spread = f" ± {line.step_ms.deviation:.1f}" if line.seeds > 1 else ""
+    return f"{line.step_ms.mean:.1f}{spread} ms"
 
 
 def score(metric: str, value: Spread, several: bool) -> str:

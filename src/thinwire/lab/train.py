@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -26,7 +27,7 @@ from thinwire.lab.data.task import Indices
 from thinwire.lab.evaluation import evaluate
 from thinwire.lab.hook import DDP_FP16, attach
 from thinwire.lab.job import Job, read_job
-from thinwire.lab.meter import CompressorMeter, ComputedMeter, InterfaceMeter, Meter
+from thinwire.lab.meter import CompressorMeter, ComputedMeter, InterfaceMeter, Meter, ring_bytes
 from thinwire.lab.models import fit_check
 from thinwire.lab.order import Order
 
@@ -176,6 +177,7 @@ class Worker:
             step_ms=1e3 * sum(timed) / len(timed),
             bytes_per_step=sent.item() / self.recipe.workers / max(1, steps),
             bytes_source=self.meter.source,
+            dense_bytes_per_step=ring_bytes(4 * _numel(self.net), self.recipe.workers),
             parameters=digest,
             report=report,
         )
@@ -213,8 +215,11 @@ def _meter(job: Job, worker: Worker) -> Meter:
     if worker.hooked.compressor is not None:
         return CompressorMeter(worker.hooked.compressor)
     element_bytes = 2 if job.recipe.codec == DDP_FP16 else 4
-    numel = sum(parameter.numel() for parameter in worker.net.parameters())
-    return ComputedMeter(element_bytes * numel, job.recipe.workers)
+    return ComputedMeter(element_bytes * _numel(worker.net), job.recipe.workers)
+
+
+def _numel(net: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in net.parameters())
 
 
 def _end_with_launcher() -> None:
@@ -244,13 +249,19 @@ def work(job_file: Path) -> None:
 
 
 def main() -> None:
-    """Run the job; a mistake of the user becomes one row for the launcher, a bug a traceback."""
+    """Run the job; a mistake of the user becomes one sentence for the launcher, a bug a traceback.
+
+    The traceback goes as a row of its own: what libraries print while the process ends would bury it.
+    """
     _end_with_launcher()
     try:
         work(Path(sys.argv[1]))
     except ThinwireError as error:
         print(json.dumps({"row": "error", "message": str(error)}), flush=True)
         sys.exit(FAILED)
+    except Exception:
+        print(json.dumps({"row": "crash", "lines": traceback.format_exc().splitlines()}), flush=True)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

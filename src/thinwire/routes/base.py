@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -29,11 +29,15 @@ class Parcel:
     agreed: Tensor
     key: Key
     payload: Tensor
+    make: Callable[[], None] | None = None  # makes the numbers of this part, if a stage works part by part
+    unmake: Callable[[], None] | None = None  # and takes the decoded ones back to gradients
     encoded: bool = field(default=False, init=False)
 
     def encode(self) -> None:
         """Fills the payload, once; padding is zero."""
         if not self.encoded:
+            if self.make is not None:
+                self.make()
             self.payload[self.packer.num_granules * self.packer.granule_bytes :] = 0
             self.packer.encode(self.x, self.agreed, self.key, self.payload)
             self.encoded = True
@@ -43,6 +47,8 @@ class Parcel:
 
     def decode(self, sums: Tensor) -> None:
         self.packer.decode(sums, self.agreed, self.x)
+        if self.unmake is not None:
+            self.unmake()
 
 
 @dataclass(frozen=True)

@@ -7,29 +7,96 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from thinwire.coders.base import Place
-from thinwire.spec import Layout
+from thinwire.coders.base import Coder, Place
+from thinwire.spec import Layout, Spec
+
+# What stages remember, by tensor and by name: bases, samples. The same on all ranks, but for names that begin with
+# OWNED: those hold numbers on the tensor's owner and zeros elsewhere.
+Notes = dict[str, dict[str, Tensor]]
+OWNED = "owned "
 
 
 class Stage(ABC):
-    """A link before the coder: float32 numbers to float32 numbers. Frozen options, no data."""
+    """A link before the coder. Frozen options, no data."""
 
-    per_rank: ClassVar[bool] = False  # True: decoding needs something only this rank's payload carries
+    memory: ClassVar[str] = "none"  # what should hold back what this link drops
+
+    def phase(self, step: int) -> str:
+        """Which of its phases a step belongs to: a pure function, so that all ranks and all plans agree.
+
+        `step` counts the steps whose means were finite.
+        """
+        return ""
+
+    def refuses(self, spec: Spec) -> str | None:
+        """Why a tensor must stay dense under this stage, or None."""
+        return None
+
+
+class LinearStage(Stage):
+    """A stage whose decoding is linear and needs nothing but what all ranks share: it runs once, on the sum."""
 
     @abstractmethod
-    def bind(self, layout: Layout, place: Place) -> BoundStage:
-        """Makes the tables for one lane."""
+    def bind(self, layout: Layout, place: Place, phase: str, notes: Notes) -> BoundStage:
+        """Makes the tables for one lane in one phase. For planning, `notes` is empty and sizes must be right."""
+
+
+class SelectingStage(Stage):
+    """A stage whose decoding needs what only a rank's own payload carries (indices): it becomes part of the coder."""
+
+    @abstractmethod
+    def around(self, coder: Coder) -> Coder:
+        """The coder that selects, and packs what was selected with the given one."""
 
 
 class BoundStage(ABC):
-    """A stage bound to the tensors of a lane; `out` says how its results lie."""
+    """A linear stage bound to the tensors of a lane; `out` says how its results lie."""
 
     out: Layout
+    offer_numel: int = 0  # float32 numbers that are added over all ranks before `forward`
+
+    def offer(self, x: Tensor) -> Tensor:
+        """The numbers to add up over all ranks before `forward`."""
+        return x.new_empty(0)
 
     @abstractmethod
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, agreed: Tensor) -> Tensor:
         """The numbers the next link sees, laid out as `out`. Must not change x."""
 
     @abstractmethod
     def inverse(self, y: Tensor, x: Tensor) -> None:
         """Writes the numbers y stands for into the tensors of x. Linear, so that it may run once, on a sum."""
+
+    def learn(self, y: Tensor, x: Tensor) -> None:
+        """Looks at the mean, as this stage gives it (y) and decoded (x); called only when it is finite."""
+
+
+class RangedStage(BoundStage):
+    """A bound stage that can work on a range of its results, so that a part is made while another travels."""
+
+    @abstractmethod
+    def ranges(self, count: int) -> list[tuple[int, int]]:
+        """About `count` ranges that together are all of `out`, in order."""
+
+    @abstractmethod
+    def prepare(self, agreed: Tensor) -> None:
+        """Takes what was agreed; the ranges follow."""
+
+    @abstractmethod
+    def forward_range(self, x: Tensor, y: Tensor, first: int, last: int) -> None:
+        """Fills y[first:last]."""
+
+    @abstractmethod
+    def inverse_range(self, y: Tensor, x: Tensor, first: int, last: int) -> None:
+        """Writes what y[first:last] stands for into the tensors of x."""
+
+    def forward(self, x: Tensor, agreed: Tensor) -> Tensor:
+        self.prepare(agreed)
+        y = x.new_empty(self.out.numel)
+        self.forward_range(x, y, 0, self.out.numel)
+        return y
+
+    def inverse(self, y: Tensor, x: Tensor) -> None:
+        self.inverse_range(y, x, 0, self.out.numel)
+
+

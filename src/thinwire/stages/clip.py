@@ -11,11 +11,11 @@ from thinwire.coders.base import Place
 from thinwire.errors import CodecError
 from thinwire.options import option
 from thinwire.spec import Layout
-from thinwire.stages.base import BoundStage, Stage
+from thinwire.stages.base import BoundStage, LinearStage, Notes
 
 
 @dataclass(frozen=True)
-class Clip(Stage):
+class Clip(LinearStage):
     """f(g) = clamp(g, -c*sigma, +c*sigma), sigma around the mean, the interval around zero. Decodes as identity."""
 
     c: float = option(2.5, float, "a positive number of standard deviations", repr)
@@ -24,7 +24,7 @@ class Clip(Stage):
         if not self.c > 0:
             raise CodecError(f"clip: c={self.c:g} must be positive; leave the stage out for no clipping")
 
-    def bind(self, layout: Layout, place: Place) -> BoundStage:
+    def bind(self, layout: Layout, place: Place, phase: str, notes: Notes) -> BoundStage:
         return BoundClip(self, layout, place)
 
 
@@ -40,7 +40,7 @@ class BoundClip(BoundStage):
             row[2] = before[2] + -(-before[1] // 32)
         self.table = torch.tensor(rows, dtype=torch.int64).flatten()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, agreed: Tensor) -> Tensor:
         count = len(self.layout.specs)
         bits = torch.empty(count, dtype=torch.int32, device=x.device)
         bounds = torch.empty(count, dtype=torch.float32, device=x.device)

@@ -29,7 +29,7 @@ class Subject:
         self.bound = tw.parse(codec).bind(Layout.packed([Spec("x", tuple(x.shape))]), place)
         packer = self.bound.packer
         self.payload = torch.zeros(packer.num_granules * packer.granule_bytes, dtype=torch.uint8)
-        self.agreed = self.bound.offer(self.bound.transform(x))
+        self.agreed = self.bound.offer(self._numbers())
         self.out = torch.zeros_like(x)
         self.encode()
         payloads = self.payload.expand(WORLD, -1).contiguous()
@@ -39,9 +39,16 @@ class Subject:
 
     def encode(self) -> None:
         """Statistics and packing: all that stands between a gradient and its payload."""
-        y = self.bound.transform(self.x)
+        y = self._numbers()
         self.agreed = self.bound.offer(y)
         self.bound.packer.encode(y, self.agreed, Key(0, 0, 0), self.payload)
+
+    def _numbers(self) -> Tensor:
+        """What the coder sees. No rank but this one, so what the stages offer is what was agreed."""
+        y = self.x
+        for stage in self.bound.stages:
+            y = stage.forward(y, stage.offer(y))
+        return y
 
     def merge(self) -> None:
         self.bound.packer.merge(self.payloads, self.agreed, self.sums)

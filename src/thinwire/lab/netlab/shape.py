@@ -11,8 +11,9 @@ from thinwire.rate import parse_rate
 MIN_RATE_BITS = 1e4  # slower, one full packet would take more than a second
 MAX_RATE_BITS = 1e11  # beyond any machine's memory; from about 10 gbit on the processor is the limit
 # The bucket: what may leave at once. TCP hands over segments of up to 64 kB; one that the bucket cannot hold
-# is cut into packets in software, which under load costs half of a 1 gbit link. So it holds a segment, but at
-# slow rates no more than 2.5 ms of sending, and at fast ones as much as leaves while the kernel's timer sleeps.
+# is cut into packets in software (a bucket of 32 kB at 1 gbit: four times the processor time, and 10 to 25 %
+# of the rate lost). So it holds a segment, but at slow rates no more than 2.5 ms of sending, and at fast ones
+# what leaves while the kernel's timer sleeps.
 SEGMENT_BYTES, MAX_BURST_S, TIMER_S, MIN_BUCKET_BYTES = 70_000, 2.5e-3, 0.6e-3, 4_096
 # A queue that an all-to-all does not overflow: senders of one rate fill it only when their aims coincide.
 QUEUE_S, MIN_QUEUE_BYTES = 20e-3, 1_000_000

@@ -1,0 +1,112 @@
+"""What ranks do when one of them dies, stops or fails; every function gives what a survivor met."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch.distributed as dist
+from rank import Failure
+from torch import Tensor, nn
+from training import Wrapped, batch, descend, loss_of, mlp, wrap
+
+from thinwire.routes.base import Parcel
+
+FATAL_STEP = 2  # by then the buckets have been rebuilt
+BETWEEN_STEPS = "between steps"
+IN_BACKWARD = "in backward"
+
+
+@dataclass(frozen=True)
+class Met:
+    """The error of the fatal step, how long it took, and the errors of the calls after it."""
+
+    first: Failure
+    seconds: float
+    later: tuple[Failure, ...]
+
+
+def meet(it: Wrapped, before_fatal: Callable[[nn.Module], None]) -> Met:
+    """Trains; `before_fatal` may do its deed before the fatal step, or prepare it."""
+    for step in range(FATAL_STEP):
+        _train(it.model, step)
+    before_fatal(it.model.module)
+    start = time.monotonic()
+    first = failure_of(lambda: _train(it.model, FATAL_STEP))
+    seconds = time.monotonic() - start
+    return Met(first, seconds, tuple(failure_of(lambda: _train(it.model, FATAL_STEP + 1)) for _ in range(2)))
+
+
+def _train(model: nn.Module, step: int) -> None:
+    loss_of(model(batch(step, 20))).backward()
+    descend(model)
+
+
+def failure_of(act: Callable[[], Any]) -> Failure:
+    try:
+        act()
+    except Exception as error:
+        return Failure.of(error)
+    raise AssertionError("nothing was raised")
+
+
+def signalled(number: int, victim: int, when: str, codec: str, ddp: dict[str, Any]) -> Met:
+    """The victim sends itself a signal between two steps, or in the middle of the backward pass."""
+
+    def strike(*_: object) -> None:
+        os.kill(os.getpid(), number)
+
+    def before_fatal(net: nn.Module) -> None:
+        if dist.get_rank() == victim and when == BETWEEN_STEPS:
+            strike()
+        if dist.get_rank() == victim and when == IN_BACKWARD:
+            in_backward_of(net, strike)
+
+    return meet(wrap(mlp(), codec, ddp), before_fatal)
+
+
+def in_backward_of(net: nn.Module, act: Callable[..., None]) -> None:
+    """Acts when the gradient of the first layer's output is there: by then other buckets are on their way."""
+
+    def on_output(module: nn.Module, inputs: object, output: Tensor) -> None:
+        output.register_hook(act)
+
+    first: nn.Module = next(net.children())
+    first.register_forward_hook(on_output)
+
+
+def broken_encode(victim: int, codec: str) -> Met:
+    """On the victim encoding raises from the fatal step on."""
+
+    def before_fatal(net: nn.Module) -> None:
+        if dist.get_rank() == victim:
+            Parcel.encode = _raise  # type: ignore[method-assign]
+
+    return meet(wrap(mlp(), codec), before_fatal)
+
+
+def _raise(*_: object) -> None:
+    raise ZeroDivisionError("the gradient looked at me in a funny way")
+
+
+def broken_backward(victim: int) -> Met:
+    """On the victim the user's own code raises in the middle of the backward pass, and the script ends."""
+
+    def before_fatal(net: nn.Module) -> None:
+        if dist.get_rank() == victim:
+            in_backward_of(net, _raise)
+
+    return meet(wrap(mlp(), "terngrad"), before_fatal)
+
+
+def absent(victim: int) -> tuple[Failure, float] | None:
+    """The victim never calls compress."""
+    net = mlp()
+    if dist.get_rank() == victim:
+        nn.parallel.DistributedDataParallel(net)
+        return None
+    start = time.monotonic()
+    return failure_of(lambda: wrap(net, "terngrad")), time.monotonic() - start

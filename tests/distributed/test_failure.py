@@ -1,0 +1,115 @@
+"""Nothing hangs: a dead, stopped or failing rank is named on every other rank within the group's timeout."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from failing import BETWEEN_STEPS, IN_BACKWARD, Met, absent, broken_encode, signalled
+from launch import Gone, Server, Team
+from rank import Failure
+
+NewTeam = Callable[..., Team]
+
+TIMEOUT_S = 10.0
+SOON_S = 5.0  # a dead peer's connections close at once; this leaves room for a busy machine
+UNUSED = {"find_unused_parameters": True}
+
+
+def survivors_of(team: Team, victim: int) -> list[int]:
+    return [rank for rank in range(team.world) if rank != victim]
+
+
+def check_peer_error(failure: Failure, *words: str) -> None:
+    assert failure.kinds[0] == "PeerError", failure.trace
+    for word in words:
+        assert word in failure.text
+
+
+def check_met(met: Any, *words: str) -> None:
+    """The fatal step and all calls after it raise the same PeerError."""
+    assert isinstance(met, Met), met
+    check_peer_error(met.first, "stage", *words)
+    for failure in met.later:
+        assert (failure.kinds, failure.text) == (met.first.kinds, met.first.text), failure.trace
+
+
+@pytest.mark.parametrize("when", [BETWEEN_STEPS, IN_BACKWARD])
+@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize("codec", ["terngrad", "dense"])
+def test_a_killed_rank_is_named(new_team: NewTeam, codec: str, victim: int, when: str) -> None:
+    """Rank 0 keeps the store; with 4 ranks in a ring one of them has no connection to the victim in use."""
+    team = new_team(4, 20.0)
+    answers = team.answers(signalled, signal.SIGKILL, victim, when, codec, {})
+    assert answers[victim] == Gone()
+    for rank in survivors_of(team, victim):
+        check_met(answers[rank], f"rank {victim} closed the connection or died")
+        assert answers[rank].seconds < SOON_S
+
+
+def test_a_killed_rank_is_named_with_unused_parameters(new_team: NewTeam) -> None:
+    """DDP then has a collective of its own at the end of the backward pass, which fails too."""
+    team = new_team(3, 20.0)
+    answers = team.answers(signalled, signal.SIGKILL, 1, IN_BACKWARD, "terngrad", UNUSED)
+    for rank in survivors_of(team, 1):
+        assert isinstance(answers[rank], Met), answers[rank]
+        assert answers[rank].seconds < SOON_S
+        check_peer_error(answers[rank].first, "rank 1", "stage")
+
+
+@pytest.mark.parametrize("codec", ["terngrad", "dense"])
+@pytest.mark.parametrize("victim", [0, 1])
+def test_an_error_of_one_rank_is_raised_there_and_named_elsewhere(
+    new_team: NewTeam, codec: str, victim: int
+) -> None:
+    team = new_team(3, 20.0)
+    answers = team.answers(broken_encode, victim, codec)
+    for rank, met in enumerate(answers):
+        assert isinstance(met, Met), met
+        assert met.seconds < SOON_S
+        if rank != victim:
+            check_met(met, f'rank {victim} failed in stage "encode"', "ZeroDivisionError", "in a funny way")
+            continue
+        for failure in (met.first, *met.later):
+            assert failure.kinds[0] == "ZeroDivisionError", failure.trace
+            assert "in a funny way" in failure.text
+
+
+STOPPED: dict[str, tuple[int, str, dict[str, Any]]] = {
+    "rank 0, which keeps the store": (0, BETWEEN_STEPS, {}),
+    "rank 1 in its backward pass": (1, IN_BACKWARD, {}),
+    "rank 2 with unused parameters": (2, BETWEEN_STEPS, UNUSED),
+}
+
+
+@pytest.fixture(scope="module")
+def slow_teams(server: Server) -> Iterator[dict[str, Team]]:
+    """The scenarios that must run into a timeout, all at the same time."""
+    with contextlib.ExitStack() as stack:
+        teams = {}
+        for name, (victim, when, ddp) in STOPPED.items():
+            teams[name] = stack.enter_context(Team(server, 3, TIMEOUT_S))
+            teams[name].start(signalled, signal.SIGSTOP, victim, when, "terngrad", ddp)
+        teams["absent"] = stack.enter_context(Team(server, 3, TIMEOUT_S))
+        teams["absent"].start(absent, 1)
+        yield teams
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_a_stopped_rank_is_named_within_the_timeout(slow_teams: dict[str, Team], name: str) -> None:
+    victim, _, _ = STOPPED[name]
+    team = slow_teams[name]
+    for met in team.collect(survivors_of(team, victim)):
+        check_met(met, f"no sign of life from rank {victim};")
+        assert met.seconds < TIMEOUT_S + SOON_S
+
+
+def test_a_rank_that_does_not_compress(slow_teams: dict[str, Team]) -> None:
+    first, none, second = slow_teams["absent"].collect()
+    assert none is None
+    for failure, seconds in (first, second):
+        check_peer_error(failure, "0, 1, 2", "must call compress")
+        assert seconds < TIMEOUT_S + SOON_S

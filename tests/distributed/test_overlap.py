@@ -1,0 +1,54 @@
+"""Encoding and travelling overlap the backward pass, on a thread of their own."""
+
+from __future__ import annotations
+
+import threading
+
+from conftest import Teams
+from torch import Tensor
+from training import batch, loss_of, mlp, wrap
+
+from thinwire.engine import Bucket
+
+PATIENCE_S = 20.0
+
+
+def events() -> list[str]:
+    """The first bucket's exchange does not end before the backward pass has reached the first layer.
+
+    If the backward pass waited for exchanges, neither would ever go on: the exchange gives up after a while.
+    """
+    happened: list[str] = []
+    reached = threading.Event()
+    with wrap(mlp(), "terngrad") as it:
+        assert it.compressor is not None
+        loss_of(it.model(batch(0, 20))).backward()  # the buckets are rebuilt after it
+        engine, exchange = it.compressor.engine, it.compressor.engine.exchange
+
+        def slow_exchange(bucket: Bucket) -> None:
+            happened.append(f"exchange begins on {threading.current_thread().name}")
+            if not reached.wait(PATIENCE_S):
+                raise TimeoutError("the backward pass waits for the exchange")
+            exchange(bucket)
+            happened.append("exchange ends")
+
+        def on_first_layer(gradient: Tensor) -> None:
+            while not happened:  # the worker thread may take a moment to begin
+                threading.Event().wait(0.001)
+            happened.append("backward reaches the first layer")
+            reached.set()
+
+        engine.exchange = slow_exchange  # type: ignore[method-assign]
+        it.model.module[0].register_forward_hook(lambda _, __, out: out.register_hook(on_first_layer) and None)
+        loss_of(it.model(batch(1, 20))).backward()
+        happened.append("backward is over")
+    return happened
+
+
+def test_backward_goes_on_while_the_first_bucket_travels(teams: Teams) -> None:
+    for happened in teams(2).run(events):
+        first, second, *rest, last = happened
+        assert first == "exchange begins on thinwire"
+        assert second == "backward reaches the first layer"
+        assert rest.count("exchange ends") >= 2
+        assert last == "backward is over"

@@ -1,0 +1,79 @@
+"""The emulated link: acts last as long as the link would take, and give what the inner group gives."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+
+from thinwire.errors import LabError
+from thinwire.groups.emulated import Emulated, Link
+from thinwire.groups.thread import ThreadGroup, run_ranks
+
+SLACK_S = 0.5  # a loaded machine may be late, never early
+
+
+def timed(size: int, link: Link, act: str) -> list[float]:
+    def work(group: ThreadGroup) -> float:
+        slow = Emulated(group, link)
+        start = time.monotonic()
+        if act == "sum":
+            slow.sum_(torch.zeros(1250)).wait()
+        elif act == "gather":
+            slow.gather(torch.zeros(2500, dtype=torch.uint8), torch.zeros(size, 2500, dtype=torch.uint8)).wait()
+        elif act == "swap":
+            rows = torch.zeros(size, 2500, dtype=torch.uint8)
+            slow.swap(rows, torch.empty_like(rows)).wait()
+        else:
+            slow.max_(torch.zeros(625, dtype=torch.int32)).wait()
+        return time.monotonic() - start
+
+    return run_ranks(size, work)
+
+
+@pytest.mark.parametrize(
+    ("act", "hops", "nbytes"), [("sum", 4, 6666), ("max", 1, 5000), ("swap", 1, 5000), ("gather", 2, 5000)]
+)
+def test_acts_last_as_long_as_the_link_takes(act: str, hops: int, nbytes: int) -> None:
+    """3 ranks: hops * latency + 8 * bytes / rate."""
+    expected = hops * 0.01 + 8 * nbytes / 1e6
+    for seconds in timed(3, Link("1mbit", latency_s=0.01), act):
+        assert expected <= seconds < expected + SLACK_S
+
+
+def test_acts_under_way_share_the_link() -> None:
+    """Two acts started one behind the other take twice as long, not once."""
+
+    def work(group: ThreadGroup) -> float:
+        slow = Emulated(group, Link("1mbit", latency_s=0.0))
+        start = time.monotonic()
+        buffers = [torch.zeros(2, 5000, dtype=torch.uint8) for _ in range(2)]
+        pending = [slow.gather(torch.zeros(5000, dtype=torch.uint8), buffer) for buffer in buffers]
+        started = time.monotonic() - start
+        for act in pending:
+            act.wait()
+        assert started < 0.04 + SLACK_S / 2
+        return time.monotonic() - start
+
+    for seconds in run_ranks(2, work):
+        assert 0.08 <= seconds < 0.08 + SLACK_S
+
+
+def test_one_rank_alone_does_not_wait() -> None:
+    assert timed(1, Link("1kbit", latency_s=10.0), "sum")[0] < SLACK_S
+
+
+def test_results_are_those_of_the_inner_group() -> None:
+    def work(group: ThreadGroup) -> list[float]:
+        x = torch.full((2,), float(group.rank))
+        Emulated(group, Link("1gbit")).sum_(x).wait()
+        return x.tolist()
+
+    assert run_ranks(3, work) == [[3.0, 3.0]] * 3
+
+
+def test_bad_rates() -> None:
+    for rate in ("fast", "0mbit", "-1mbit", "10", ""):
+        with pytest.raises(LabError, match="rate .* is not understood"):
+            Emulated(ThreadGroup.make(1)[0], Link(rate))

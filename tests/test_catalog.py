@@ -1,0 +1,138 @@
+"""Codec texts: what is understood, and what every wrong text is told."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import thinwire as tw
+from thinwire.catalog import CATALOG, Entry
+from thinwire.coders.base import Coder, Merge
+from thinwire.coders.floats import Cast, Dense
+from thinwire.coders.ternary import Ternary
+from thinwire.errors import CodecError
+from thinwire.stages.base import Stage
+from thinwire.stages.clip import Clip
+
+
+@pytest.mark.parametrize(
+    ("text", "coder"),
+    [
+        ("dense", Dense()),
+        ("fp16", Cast("fp16")),
+        ("bf16", Cast("bf16")),
+        ("terngrad", Ternary()),
+        ("terngrad:", Ternary()),
+        ("terngrad:3", Ternary(clip=3.0)),
+        ("terngrad:off", Ternary(clip=math.inf)),
+        ("terngrad:clip=2.5", Ternary()),
+        ("terngrad:clip=off,block=2048", Ternary(clip=math.inf, block=2048)),
+        ("terngrad:block=layer", Ternary()),
+        (" terngrad : clip = 1 , scaler = sigma , ", Ternary(clip=1.0, scaler="sigma")),
+        ("terngrad:2,scales=own,wire=2bit", Ternary(clip=2.0, scales="own", wire="2bit")),
+        ("ternary", Ternary(clip=math.inf)),
+        ("ternary:block=64", Ternary(clip=math.inf, block=64)),
+    ],
+)
+def test_good_texts(text: str, coder: Coder) -> None:
+    codec = tw.parse(text)
+    assert codec.coder == coder
+    assert codec.stages == ()
+    assert str(codec) == text
+
+
+def test_chains() -> None:
+    codec = tw.parse("clip:3 >> clip >> ternary:block=32")
+    assert codec.stages == (Clip(3.0), Clip(2.5))
+    assert codec.coder == Ternary(clip=math.inf, block=32)
+    assert tw.parse("clip>>bf16").coder == Cast("bf16")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", 'codec "": there is no codec "": known are dense, fp16, bf16, terngrad'),
+        ("terngard", 'codec "terngard": there is no codec "terngard": did you mean "terngrad"? known are dense'),
+        ("zip", 'there is no codec "zip": known are'),
+        ("TernGrad", 'there is no codec "TernGrad": did you mean "terngrad"?'),
+        ("terngrad:clp=2", 'codec "terngrad:clp=2": terngrad has no option "clp": it takes clip, scaler, scales'),
+        ("terngrad:=2", 'terngrad has no option ""'),
+        ("terngrad:clip=two", 'terngrad: clip="two" does not fit: a positive number, or "off"'),
+        ("terngrad:clip=", 'terngrad: clip="" does not fit: a positive number'),
+        ("terngrad:two", 'terngrad: clip="two" does not fit'),
+        ("terngrad:clip=0", "clip=0 must be positive; use clip=off"),
+        ("terngrad:clip=nan", "clip=nan must be positive"),
+        ("terngrad:-1", "clip=-1 must be positive"),
+        ("terngrad:block=48", "block=48 must be a multiple of 32, or layer"),
+        ("terngrad:block=1e3", 'block="1e3" does not fit: "layer", or a multiple of 32 elements'),
+        ("terngrad:scaler=mean", 'scaler="mean" does not fit: "max" or "sigma"'),
+        ("terngrad:scales=Own", 'scales="Own" does not fit: "shared" or "own"'),
+        ("terngrad:wire=base4", 'wire="base4" does not fit: "base3" or "2bit"'),
+        ("terngrad:clip=off,scaler=sigma", "scaler=sigma is c*sigma, so it needs clip; use scaler=max"),
+        ("terngrad:clip=1,clip=2", "option clip of terngrad is given twice"),
+        ("terngrad:1,clip=2", "option clip of terngrad is given twice"),
+        ("dense:1", 'dense takes no bare value "1": write option=value'),
+        ("dense:x=1", 'dense has no option "x": it takes none at all'),
+        ("fp16:to=bf16", 'to is fixed by the name "fp16"'),
+        ("ternary:clip=2", 'clip is fixed by the name "ternary"'),
+        ("clip", 'codec "clip" ends in a stage: add a coder behind it, for example ">> ternary"'),
+        ("clip:0 >> dense", "clip: c=0 must be positive; leave the stage out"),
+        ("clip:off >> dense", 'clip: c="off" does not fit: a positive number of standard deviations'),
+        ("bf16 >> terngrad", 'codec "bf16 >> terngrad": "bf16" packs numbers into bits, so it must be the last'),
+        ("clip >>", 'there is no codec ""'),
+        (">> dense", 'there is no codec ""'),
+        ("clip > dense", 'there is no codec "clip > dense": known are'),
+    ],
+)
+def test_bad_texts(text: str, sentence: str) -> None:
+    with pytest.raises(CodecError) as caught:
+        tw.parse(text)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_every_entry_can_be_made_and_explained(name: str) -> None:
+    entry: Entry = CATALOG[name]
+    link = entry.link(**entry.fixed)
+    assert isinstance(link, Stage | Coder)
+    assert entry.about
+    fields = link.__dataclass_fields__
+    assert set(entry.fixed) <= set(fields)
+    assert entry.bare is None or entry.bare in fields
+    for field in fields.values():
+        assert {"read", "rule", "show"} <= field.metadata.keys()
+        assert field.metadata["read"](field.metadata["show"](field.default)) == field.default
+
+
+def test_equal_codecs_have_equal_canonical_texts() -> None:
+    assert tw.parse("terngrad").canonical == tw.parse(" terngrad:clip=2.50").canonical
+    assert tw.parse("terngrad:off").canonical == tw.parse("ternary").canonical
+
+
+def test_different_codecs_have_different_canonical_texts() -> None:
+    """To the last digit: ranks compare these texts, and lanes are grouped by them."""
+    texts = [
+        "dense",
+        "fp16",
+        "bf16",
+        "terngrad",
+        "terngrad:off",
+        "terngrad:clip=2.5000001",
+        "terngrad:clip=2.5000002",
+        "terngrad:scaler=sigma",
+        "terngrad:scales=own",
+        "terngrad:block=32",
+        "terngrad:wire=2bit",
+        "clip >> ternary",
+        "clip:2.5000001 >> ternary",
+        "clip >> clip >> ternary",
+        "clip >> dense",
+    ]
+    assert len({tw.parse(text).canonical for text in texts}) == len(texts)
+
+
+def test_merges_of_the_catalog() -> None:
+    merges = {text: tw.parse(text).merge for text in ("dense", "fp16", "terngrad", "terngrad:scales=own")}
+    assert list(merges.values()) == [Merge.SUM, Merge.SUM, Merge.INT, Merge.GATHER]

@@ -1,0 +1,104 @@
+"""The merge algebra: how payloads merge follows from the links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from packing import bound
+from torch import Tensor
+
+import thinwire as tw
+from thinwire.codec import Codec
+from thinwire.coders.base import Coder, Merge, Place
+from thinwire.coders.floats import Cast, Dense
+from thinwire.coders.ternary import Ternary
+from thinwire.spec import Layout, Spec
+from thinwire.stages.base import BoundStage, Stage
+from thinwire.stages.clip import Clip
+
+
+@dataclass(frozen=True)
+class Halve(Stage):
+    """A linear stage whose inverse doubles: numbers before and behind it differ, unlike with clip."""
+
+    def bind(self, layout: Layout, place: Place) -> BoundStage:
+        return BoundHalve(layout)
+
+
+@dataclass(frozen=True)
+class Choose(Halve):
+    """A stage whose decoding needs something only the rank's own payload carries, like indices."""
+
+    per_rank = True
+
+
+class BoundHalve(BoundStage):
+    def __init__(self, layout: Layout) -> None:
+        self.layout, self.out = layout, Layout.packed(layout.specs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x[piece] / 2 for piece in self.layout.slices])
+
+    def inverse(self, y: Tensor, x: Tensor) -> None:
+        for source, target in zip(self.out.slices, self.layout.slices, strict=True):
+            x[target] = y[source] * 2
+
+
+@pytest.mark.parametrize(
+    ("stages", "coder", "merge"),
+    [
+        ((), Dense(), Merge.SUM),
+        ((), Cast("bf16"), Merge.SUM),
+        ((), Ternary(), Merge.INT),
+        ((), Ternary(scales="own"), Merge.GATHER),
+        ((Clip(),), Dense(), Merge.SUM),
+        ((Clip(), Halve()), Cast(), Merge.SUM),
+        ((Clip(), Halve()), Ternary(), Merge.INT),
+        ((Halve(),), Ternary(scales="own"), Merge.GATHER),
+        ((Choose(),), Dense(), Merge.GATHER),
+        ((Choose(),), Ternary(), Merge.GATHER),
+        ((Clip(), Choose(), Halve()), Ternary(), Merge.GATHER),
+    ],
+)
+def test_merge_follows_from_the_links(stages: tuple[Stage, ...], coder: Coder, merge: Merge) -> None:
+    assert Codec("test", stages, coder).merge is merge
+
+
+def test_only_a_bare_dense_coder_keeps_the_dtype() -> None:
+    assert tw.parse("dense").own_dtype
+    assert not tw.parse("clip >> dense").own_dtype
+    assert not tw.parse("bf16").own_dtype
+
+
+def test_stages_make_a_gentle_coder_rough() -> None:
+    assert tw.parse("bf16").gentle
+    assert not tw.parse("clip >> bf16").gentle
+    assert not tw.parse("terngrad").gentle
+
+
+def test_stages_run_forwards_and_decode_backwards() -> None:
+    layout = Layout((Spec("a", (3,)), Spec("b", (2,))), (1, 5))
+    codec = Codec("test", (Halve(), Halve(), Halve()), Dense()).bind(layout, bound("dense", layout).place)
+    x = torch.tensor([0.0, 8.0, 16.0, 24.0, 0.0, 32.0, 40.0])
+    y = codec.transform(x)
+    assert y.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    back = torch.zeros(7)
+    codec.finish(y, back)
+    assert torch.equal(back, x)
+
+
+def test_without_stages_numbers_are_not_copied() -> None:
+    layout = Layout.packed([Spec("a", (3,))])
+    x = torch.zeros(3)
+    codec = bound("terngrad", layout)
+    assert codec.transform(x) is x
+    assert codec.numbers(x) is x
+
+
+def test_offers_are_zero_words_where_nothing_is_agreed() -> None:
+    layout = Layout.packed([Spec("a", (3,)), Spec("b", (64,))])
+    x = torch.ones(67)
+    sizes = [bound(t, layout).offer(x).numel() for t in ("dense", "terngrad:scales=own", "terngrad", "terngrad:block=32")]
+    assert sizes == [0, 0, 2, 3]

@@ -1,0 +1,113 @@
+"""Memories keep the invariant in + old = sent + new, and believe only what was committed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from thinwire.errors import PlanError
+from thinwire.memory import MEMORIES, NoMemory, Residual, make_memory
+from thinwire.spec import Layout, Spec
+
+LAYOUT = Layout((Spec("a", (3,)), Spec("b", (2,))), (0, 4))
+
+
+def test_in_plus_old_is_sent_plus_new() -> None:
+    memory = Residual()
+    generator = torch.Generator().manual_seed(0)
+    total_in, total_sent = torch.zeros(6), torch.zeros(6)
+    for _ in range(20):
+        x = torch.randn(6, generator=generator)
+        total_in += x
+        memory.before(x, LAYOUT, 1.0)
+        sent = x.round()
+        memory.after(x, sent, LAYOUT, 1.0)
+        memory.commit(LAYOUT.names)
+        total_sent += sent
+    state = memory.state()
+    torch.testing.assert_close(total_in[:3], total_sent[:3] + state["a"], rtol=0, atol=1e-5)
+    torch.testing.assert_close(total_in[4:], total_sent[4:] + state["b"], rtol=0, atol=1e-5)
+
+
+def test_numbers_between_the_tensors_are_left_alone() -> None:
+    memory = Residual()
+    memory.load({"a": torch.ones(3), "b": torch.ones(2)})
+    x = torch.zeros(6)
+    memory.before(x, LAYOUT, 1.0)
+    assert x.tolist() == [1, 1, 1, 0, 1, 1]
+
+
+def test_what_is_not_committed_is_not_believed() -> None:
+    """One Inf step must not leave anything behind: only tensors with a finite mean are committed."""
+    memory = Residual()
+    memory.load({"a": torch.ones(3), "b": torch.ones(2)})
+    x = torch.full((6,), torch.inf)
+    memory.after(x, torch.zeros(6), LAYOUT, 1.0)
+    memory.commit(("b",))
+    assert memory.state()["a"].tolist() == [1, 1, 1]
+    assert memory.state()["b"].tolist() == [torch.inf, torch.inf]
+    memory.after(torch.full((6,), 5.0), torch.zeros(6), LAYOUT, 1.0)
+    memory.commit(LAYOUT.names)
+    assert memory.state()["a"].tolist() == [5, 5, 5]
+
+
+def test_the_first_step_starts_empty() -> None:
+    memory = Residual()
+    x = torch.arange(6.0)
+    memory.before(x, LAYOUT, 1.0)
+    assert torch.equal(x, torch.arange(6.0))
+    assert memory.state() == {}
+
+
+def test_residuals_are_kept_in_unscaled_units() -> None:
+    """A GradScaler may halve the loss scale between two steps: what was held back is scaled anew."""
+    memory = Residual()
+    memory.after(torch.full((6,), 1024.0), torch.zeros(6), LAYOUT, 1024.0)
+    memory.commit(LAYOUT.names)
+    assert memory.state()["a"].tolist() == [1, 1, 1]
+    x = torch.zeros(6)
+    memory.before(x, LAYOUT, 512.0)
+    assert x.tolist() == [512, 512, 512, 0, 512, 512]
+
+
+def test_states_are_copies() -> None:
+    memory = Residual()
+    given = {"a": torch.ones(3)}
+    memory.load(given)
+    memory.state()["a"].zero_()
+    given["a"].zero_()
+    assert memory.state()["a"].tolist() == [1, 1, 1]
+
+
+def test_committed_and_staged_are_different_buffers() -> None:
+    """The next step's staging must not change what is believed."""
+    memory = Residual()
+    for value in (1.0, 2.0, 3.0):
+        memory.after(torch.full((6,), value), torch.zeros(6), LAYOUT, 1.0)
+        memory.commit(LAYOUT.names)
+    memory.after(torch.full((6,), 9.0), torch.zeros(6), LAYOUT, 1.0)
+    assert memory.state()["a"].tolist() == [3, 3, 3]
+
+
+def test_loading_forgets_what_was_staged() -> None:
+    memory = Residual()
+    memory.after(torch.full((6,), 9.0), torch.zeros(6), LAYOUT, 1.0)
+    memory.load({"a": torch.ones(3)})
+    assert memory.staged == {}
+    assert list(memory.state()) == ["a"]
+
+
+def test_no_memory_holds_nothing() -> None:
+    memory = NoMemory()
+    x = torch.arange(6.0)
+    memory.before(x, LAYOUT, 1.0)
+    memory.after(x, torch.zeros(6), LAYOUT, 1.0)
+    memory.commit(LAYOUT.names)
+    assert torch.equal(x, torch.arange(6.0))
+    assert memory.state() == {}
+
+
+def test_memories_by_name() -> None:
+    assert {name: type(make_memory(name)) for name in MEMORIES} == {"none": NoMemory, "residual": Residual}
+    with pytest.raises(PlanError, match='there is no memory "elephant": known are none, residual'):
+        make_memory("elephant")

@@ -20,7 +20,7 @@ def explain(error: Exception, stage: str, group: Group) -> Exception:
     """
     if isinstance(error, PlanError) and stage == COMPARE:
         return error
-    own = stage not in _ON_THE_WIRE
+    own = stage not in _ON_THE_WIRE or not isinstance(error, RuntimeError)  # what backends raise
     notes = group.confess(Note(stage, f"{type(error).__name__}: {error}", own))
     if own:
         return error

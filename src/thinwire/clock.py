@@ -30,3 +30,4 @@ class Clock:
         start = time.perf_counter()
         yield  # after an exception `current` must go on naming this stage
         self.seconds[name] += time.perf_counter() - start
+        self.current = PREPARE

@@ -29,8 +29,23 @@ class Lane:
         count = max(1, round(self.layout.numel / PART_NUMEL))
         if self.bound.codec.own_dtype and self.route.takes == {Merge.SUM}:
             count = 1  # as DDP adds it: a ring cut elsewhere adds in another order
-        parts = self.bound.packer.parts(count) if count > 1 else [self.bound.packer]
+        packer, ranged = self.bound.packer, self.bound.ranged
+        if count == 1:
+            parts = [packer]
+        elif ranged is not None:
+            parts = [packer.span(first, last) for first, last in ranged.ranges(count)]
+        else:
+            parts = packer.parts(count)
         object.__setattr__(self, "parts", tuple(parts))
+
+    @property
+    def ranges(self) -> list[tuple[int, int]] | None:
+        """Which of its numbers each part holds, if a stage makes them part by part."""
+        if self.bound.ranged is None:
+            return None
+        if len(self.parts) == 1:
+            return [(0, self.bound.inner_numel)]
+        return self.bound.ranged.ranges(len(self.parts))
 
     @property
     def layout(self) -> Layout:

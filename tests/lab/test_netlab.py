@@ -24,9 +24,8 @@ from thinwire.lab.netlab import Counters, HostFailed, Netlab, available, read_co
 OBSTACLE = available()
 needs_netlab = pytest.mark.skipif(OBSTACLE is not None, reason=f"netlab cannot run here: {OBSTACLE}")
 
-CLI = [sys.executable, "-c", "import typer; from thinwire.cli.netlab import netlab; typer.run(netlab)"]
+CLI = [sys.executable, "-c", "from thinwire.cli import main; main()", "netlab"]
 QUIET: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-
 
 # Host 1 sends argv[1] bytes to host 0, which prints how many are missing and the seconds since host 1 began:
 # on a busy machine that is too long, never too short (all processes read the same clock).

@@ -4,6 +4,7 @@
 void bind_ternary(nb::module_& m);
 
 NB_MODULE(_native, m) {
+  nb::set_leak_warnings(false);  // a daemon thread may still hold kernels when the interpreter ends
   m.doc() = "thinwire's native kernels";
   m.def("instruction_sets", &instruction_sets);
   bind_ternary(m);

@@ -22,8 +22,18 @@ def bound(text: str, layout: Layout, world: int = 1, rank: int = 0, kernels: Ker
     return tw.parse(text).bind(layout, Place(world, rank, CPU, kernels or pick(CPU)))
 
 
-def one_tensor(numel: int) -> Layout:
-    return Layout.packed([Spec("w", (numel,))])
+def one_tensor(numel: int, name: str = "w") -> Layout:
+    return Layout.packed([Spec(name, (numel,))])
+
+
+def transform(codecs: Sequence[BoundCodec], xs: Sequence[Tensor]) -> list[Tensor]:
+    """What every rank's coder sees of its x; what the stages offer is added up over the ranks on the way."""
+    ys = list(xs)
+    for stages in zip(*(codec.stages for codec in codecs), strict=True):
+        offers = [stage.offer(y) for stage, y in zip(stages, ys, strict=True)]
+        agreed = torch.stack(offers).sum(0)
+        ys = [stage.forward(y, agreed) for stage, y in zip(stages, ys, strict=True)]
+    return ys
 
 
 def payload_bytes(packer: Packer) -> int:
@@ -73,7 +83,7 @@ def pack(
 ) -> Packed:
     """Every rank encodes its x. `filling` is what was in the payload buffers before."""
     codecs = [bound(text, layout, len(xs), rank, kernels) for rank in range(len(xs))]
-    ys = [codec.transform(x) for codec, x in zip(codecs, xs, strict=True)]
+    ys = transform(codecs, xs)
     offers = [codec.offer(y) for codec, y in zip(codecs, ys, strict=True)]
     agreed = torch.stack(offers).amax(0) if offers[0].numel() else offers[0]
     payloads = []

@@ -6,44 +6,57 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from packing import bound
+from packing import bound, transform
 from torch import Tensor
 
 import thinwire as tw
 from thinwire.codec import Codec
-from thinwire.coders.base import Coder, Merge, Place
+from thinwire.coders.base import Coder, Merge, Packer, Place
 from thinwire.coders.floats import Cast, Dense
 from thinwire.coders.ternary import Ternary
 from thinwire.spec import Layout, Spec
-from thinwire.stages.base import BoundStage, Stage
+from thinwire.stages.base import BoundStage, LinearStage, Notes, SelectingStage
 from thinwire.stages.clip import Clip
 
 
 @dataclass(frozen=True)
-class Halve(Stage):
+class Halve(LinearStage):
     """A linear stage whose inverse doubles: numbers before and behind it differ, unlike with clip."""
 
-    def bind(self, layout: Layout, place: Place) -> BoundStage:
+    def bind(self, layout: Layout, place: Place, phase: str, notes: Notes) -> BoundStage:
         return BoundHalve(layout)
-
-
-@dataclass(frozen=True)
-class Choose(Halve):
-    """A stage whose decoding needs something only the rank's own payload carries, like indices."""
-
-    per_rank = True
 
 
 class BoundHalve(BoundStage):
     def __init__(self, layout: Layout) -> None:
         self.layout, self.out = layout, Layout.packed(layout.specs)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, agreed: Tensor) -> Tensor:
         return torch.cat([x[piece] / 2 for piece in self.layout.slices])
 
     def inverse(self, y: Tensor, x: Tensor) -> None:
         for source, target in zip(self.out.slices, self.layout.slices, strict=True):
             x[target] = y[source] * 2
+
+
+@dataclass(frozen=True)
+class Choose(SelectingStage):
+    """A stage whose decoding needs something only the rank's own payload carries, like indices."""
+
+    memory = "residual"
+
+    def around(self, coder: Coder) -> Coder:
+        return Chosen(coder)
+
+
+@dataclass(frozen=True)
+class Chosen(Coder):
+    inner: Coder
+    merge = Merge.GATHER
+    shardable = False
+
+    def bind(self, layout: Layout, place: Place) -> Packer:
+        return self.inner.bind(layout, place)
 
 
 @pytest.mark.parametrize(
@@ -57,13 +70,17 @@ class BoundHalve(BoundStage):
         ((Clip(), Halve()), Cast(), Merge.SUM),
         ((Clip(), Halve()), Ternary(), Merge.INT),
         ((Halve(),), Ternary(scales="own"), Merge.GATHER),
-        ((Choose(),), Dense(), Merge.GATHER),
-        ((Choose(),), Ternary(), Merge.GATHER),
-        ((Clip(), Choose(), Halve()), Ternary(), Merge.GATHER),
     ],
 )
-def test_merge_follows_from_the_links(stages: tuple[Stage, ...], coder: Coder, merge: Merge) -> None:
+def test_merge_follows_from_the_links(stages: tuple[LinearStage, ...], coder: Coder, merge: Merge) -> None:
     assert Codec("test", stages, coder).merge is merge
+    assert Codec("test", stages, coder, Choose()).merge is Merge.GATHER
+    assert not Codec("test", stages, coder, Choose()).shardable
+
+
+def test_the_memory_is_that_of_the_link_that_drops_something() -> None:
+    assert Codec("test", (Clip(),), Ternary()).memory == "none"
+    assert Codec("test", (Clip(),), Ternary(), Choose()).memory == "residual"
 
 
 def test_only_a_bare_dense_coder_keeps_the_dtype() -> None:
@@ -82,7 +99,7 @@ def test_stages_run_forwards_and_decode_backwards() -> None:
     layout = Layout((Spec("a", (3,)), Spec("b", (2,))), (1, 5))
     codec = Codec("test", (Halve(), Halve(), Halve()), Dense()).bind(layout, bound("dense", layout).place)
     x = torch.tensor([0.0, 8.0, 16.0, 24.0, 0.0, 32.0, 40.0])
-    y = codec.transform(x)
+    (y,) = transform([codec], [x])
     assert y.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
     back = torch.zeros(7)
     codec.finish(y, back)
@@ -93,7 +110,7 @@ def test_without_stages_numbers_are_not_copied() -> None:
     layout = Layout.packed([Spec("a", (3,))])
     x = torch.zeros(3)
     codec = bound("terngrad", layout)
-    assert codec.transform(x) is x
+    assert transform([codec], [x])[0] is x
     assert codec.numbers(x) is x
 
 

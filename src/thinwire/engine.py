@@ -169,7 +169,7 @@ class Engine:
                 with self.clock.stage("agree"):
                     self.group.sum_(numbers).wait()
             with self.clock.stage("encode"):
-                agreed = numbers.split([offer.numel() for offer in offers])
+                agreed = torch.split(numbers, [offer.numel() for offer in offers])
                 for (load, stage), own in zip(staged, agreed, strict=True):
                     load.y = self._forward(load, stage, own)
 
@@ -189,7 +189,7 @@ class Engine:
         if words.numel():
             with self.clock.stage("agree"):
                 self.group.max_(words).wait()
-        for load, agreed in zip(loads, words.split([offer.numel() for offer in offers]), strict=True):
+        for load, agreed in zip(loads, torch.split(words, [offer.numel() for offer in offers]), strict=True):
             load.agreed = agreed
 
     def _pack(self, loads: list[Load]) -> None:

@@ -92,16 +92,6 @@ def _raise(*_: object) -> None:
     raise ZeroDivisionError("the gradient looked at me in a funny way")
 
 
-def broken_backward(victim: int) -> Met:
-    """On the victim the user's own code raises in the middle of the backward pass, and the script ends."""
-
-    def before_fatal(net: nn.Module) -> None:
-        if dist.get_rank() == victim:
-            in_backward_of(net, _raise)
-
-    return meet(wrap(mlp(), "terngrad"), before_fatal)
-
-
 def absent(victim: int) -> tuple[Failure, float] | None:
     """The victim never calls compress."""
     net = mlp()

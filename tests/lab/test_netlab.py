@@ -258,7 +258,9 @@ class TestCleaningUp:
         assert not alive(pids[0])
 
     def test_after_a_signal_to_the_command_line_nothing_is_left(self) -> None:
-        command = [*CLI, "--hosts", "2", "--", "sh", "-c", "echo $$; exec sleep 1000"]
+        # Started with SIGINT ignored, as a shell script does with what it runs in the background.
+        ignoring = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]
+        command = [*ignoring, *CLI, "--hosts", "2", "--", "sh", "-c", "echo $$; exec sleep 1000"]
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
         with contextlib.ExitStack() as owners:
             started = [owners.enter_context(subprocess.Popen(command, **QUIET)) for _ in numbers]
@@ -273,6 +275,13 @@ class TestCleaningUp:
                     assert wait_for(lambda owner=owner: not namespaces(owner.pid))
                 assert not namespaces(owner.pid), number
                 assert not any(alive(pid) for pid in pids), number
+
+    def test_handlers_of_signals_are_put_back(self) -> None:
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        before = [signal.getsignal(number) for number in numbers]
+        with Netlab(hosts=1, rate="1gbit"):
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        assert [signal.getsignal(number) for number in numbers] == before
 
     def test_the_sweeper_removes_dead_owners_labs_only(self) -> None:
         with subprocess.Popen(["true"]) as gone:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from packing import bound, one_tensor, pack
+from packing import bound, one_tensor, pack, transform
 from simulation import same_bits
 
 from thinwire.coders.base import Merge
@@ -23,7 +23,7 @@ def test_it_cuts_every_tensor_at_c_standard_deviations(kernels: Kernels) -> None
     x[510:] = 100 * x[510:] + 30
     codec = bound("clip:1.5 >> dense", LAYOUT, kernels=kernels)
     before = x.clone()
-    y = codec.transform(x)
+    (y,) = transform([codec], [x])
     assert same_bits(x, before), "a stage must not change its input"
     for piece, found in ((x[2:502], y[:500]), (x[510:843], y[500:])):
         limit = 1.5 * piece.double().std(correction=0).item()
@@ -43,7 +43,7 @@ def test_it_decodes_as_identity() -> None:
 def test_chains_of_stages_decode_backwards() -> None:
     codec = bound("clip:3 >> clip:2 >> dense", LAYOUT)
     x = torch.randn(850)
-    y = codec.transform(x)
+    (y,) = transform([codec], [x])
     assert y.numel() == 833
     decoded = torch.zeros(850)
     codec.finish(y, decoded)
@@ -66,12 +66,11 @@ def test_nothing_finite_is_lost_beside_a_nan(kernels: Kernels) -> None:
     for bad in (math.nan, math.inf, -math.inf):
         x = torch.randn(850)
         x[7] = bad
-        y = bound("clip >> dense", LAYOUT, kernels=kernels).transform(x)
+        (y,) = transform([bound("clip >> dense", LAYOUT, kernels=kernels)], [x])
         assert same_bits(y[:500], x[2:502])
 
 
 def test_it_adds_on_the_wire() -> None:
-    assert not Clip.per_rank
     for text, merge in (("clip >> dense", Merge.SUM), ("clip >> bf16", Merge.SUM), ("clip >> ternary", Merge.INT)):
         assert bound(text, LAYOUT).codec.merge is merge
 

@@ -1,5 +1,21 @@
-"""The command line: one file per command; parse, call, print."""
+"""The command line: one file per command; parse, call, print. Errors become one line and exit code 2."""
 
-from thinwire.cli.app import main
+from __future__ import annotations
 
-__all__ = ["main"]
+import sys
+
+
+def main() -> None:
+    """Entry point of the `thinwire` command. Without the [lab] extra (typer, rich) it says how to get it."""
+    try:
+        import typer
+    except ImportError:
+        sys.exit('the thinwire command needs the lab extra: pip install "thinwire[lab]"')
+    from thinwire.cli.app import make_app
+    from thinwire.errors import ThinwireError
+
+    try:
+        make_app()()
+    except ThinwireError as error:
+        typer.secho(f"thinwire: {error}", fg="red", err=True)
+        sys.exit(2)

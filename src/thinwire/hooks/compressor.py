@@ -45,7 +45,7 @@ class Compressor:
         self.owner: Callable[[], nn.Module | None] = lambda: None  # the wrapper whose gradients these are
         self._names: dict[int, str] = {}
         self._layouts: dict[tuple[int, ...], Layout] = {}
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         model = Model.of(module) if module is not None else Model(())
         if module is not None:
             self._names = {id(p): name for name, p in module.named_parameters()}
@@ -168,6 +168,6 @@ class Compressor:
     def _record(self) -> torch.cuda.Event | None:
         if self._stream is None:
             return None
-        event = torch.cuda.Event()
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self.device))
         return event

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.codec import Codec
@@ -20,10 +21,10 @@ from thinwire.policy import KEEP_DENSE, MIN_NUMEL, Policy
 
 # No `from __future__ import annotations` here: DDP compares the annotations of a hook with the real classes.
 CodecLike = str | Codec | Mapping[str, str | Codec]
-Hook = Callable[[Compressor, dist.GradBucket], torch.futures.Future[torch.Tensor]]
+Hook = Callable[[Compressor, GradBucket], torch.futures.Future[torch.Tensor]]
 
 
-def hook(state: Compressor, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def hook(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Queues a bucket and hands DDP a future of it.
 
     The future always yields the bucket; an error is raised by a callback at the end of the backward pass,
@@ -161,8 +162,15 @@ def _raise_after_backward(state: Compressor) -> bool:
     callback of ours, and before the one that this queues.
     """
     engine = torch.autograd.Variable._execution_engine
+
+    def behind_ddp() -> None:
+        model = state.owner()
+        if isinstance(model, DistributedDataParallel) and model.find_unused_parameters:
+            state.wait()  # now: DDP has a collective of its own to wait for, whose error would come first
+        engine.queue_callback(state.raise_error)
+
     try:
-        engine.queue_callback(lambda: engine.queue_callback(state.raise_error))
+        engine.queue_callback(behind_ddp)
     except RuntimeError:
         return False
     return True

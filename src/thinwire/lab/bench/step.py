@@ -59,7 +59,7 @@ class Subject:
         with self.model.no_sync() if self.hook == FLOOR else nullcontext():
             self.optimizer.zero_grad()
             logits = self.model(self.x).flatten(0, -2)
-            nn.functional.cross_entropy(logits, self.y.flatten()).backward()
+            torch.autograd.backward(nn.functional.cross_entropy(logits, self.y.flatten()))
         self.optimizer.step()
 
 

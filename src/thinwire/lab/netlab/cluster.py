@@ -67,7 +67,7 @@ class Netlab:
 
     def __enter__(self) -> Netlab:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_terminable())
+            stack.enter_context(_stoppable())
             stack.callback(Janitor([*self._hosts, self._switch]).finish)
             stack.callback(lambda: stop(self._processes))
             self._build()
@@ -190,16 +190,16 @@ def _add_namespace(name: str) -> None:
 
 
 @contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM leave `with` blocks in order, unless somebody else handles it."""
-    ours = (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+def _stoppable() -> Iterator[None]:
+    """Let SIGTERM leave `with` blocks in order, and SIGINT too if a script's shell (`... &`) ignores it."""
+    rules = (
+        (signal.SIGTERM, signal.SIG_DFL, lambda number, frame: sys.exit(128 + number)),
+        (signal.SIGINT, signal.SIG_IGN, signal.default_int_handler),
     )
-    if ours:
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    try:
+    in_main = threading.current_thread() is threading.main_thread()  # only there can handlers be set
+    with contextlib.ExitStack() as restore:
+        for number, careless, handler in rules:
+            if in_main and signal.getsignal(number) is careless:  # a handler of the user's own stays
+                signal.signal(number, handler)
+                restore.callback(signal.signal, number, careless)
         yield
-    finally:
-        if ours:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)

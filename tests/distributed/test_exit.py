@@ -1,0 +1,77 @@
+"""However a script ends, its exit code is its own and nothing is written to the terminal."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+import torch.distributed as dist
+from failing import BETWEEN_STEPS, Met, failure_of, in_backward_of, signalled
+from launch import Team
+from rank import Failure, Leave
+from training import fit, mlp, wrap
+
+NewTeam = Callable[..., Team]
+
+LATE_S = 2.0
+
+
+def check_silent(team: Team, ranks: range | list[int]) -> None:
+    for rank in ranks:
+        assert team.log(rank) == ""
+
+
+def train(close: bool, codec: str) -> None:
+    it = wrap(mlp(), codec)
+    fit(it.model, 3)
+    if close:
+        assert it.compressor is not None
+        it.compressor.close()
+        it.compressor.close()  # twice is no error
+
+
+@pytest.mark.parametrize("destroy", [True, False], ids=["destroy", "no destroy"])
+@pytest.mark.parametrize("close", [True, False], ids=["close", "no close"])
+def test_after_training(new_team: NewTeam, close: bool, destroy: bool) -> None:
+    team = new_team(2)
+    team.run(train, close, "terngrad")
+    assert team.leave(Leave(destroy)) == [0, 0]
+    check_silent(team, range(2))
+
+
+@pytest.mark.parametrize("destroy", [True, False], ids=["destroy", "no destroy"])
+def test_after_a_peer_died(new_team: NewTeam, destroy: bool) -> None:
+    team = new_team(3)
+    answers = team.answers(signalled, signal.SIGKILL, 0, BETWEEN_STEPS, "terngrad", {})
+    assert all(isinstance(met, Met) for met in answers[1:])
+    assert team.leave(Leave(destroy, code=7)) == [-signal.SIGKILL, 7, 7]
+    check_silent(team, [1, 2])
+
+
+def run_away(victim: int) -> Failure | None:
+    """The victim's script fails in the backward pass, while its first bucket waits for peers that are late."""
+    it = wrap(mlp(), "terngrad")
+    fit(it.model, 2)
+    if dist.get_rank() != victim:
+        time.sleep(LATE_S)
+        return failure_of(lambda: fit(it.model, 1))
+    in_backward_of(it.model.module, wait_and_raise)
+    assert failure_of(lambda: fit(it.model, 1)).kinds[0] == "ZeroDivisionError"
+    return None
+
+
+def wait_and_raise(*_: object) -> None:
+    time.sleep(0.2)  # the worker thread is in the middle of a collective by now
+    raise ZeroDivisionError("the user's own mistake")
+
+
+def test_with_an_exchange_in_flight(new_team: NewTeam) -> None:
+    team = new_team(3)
+    team.start(run_away, 1)
+    assert team.leave(Leave(destroy=False, code=5), timeout_s=LATE_S + 5) == [5, 5, 5]
+    for failure in team.collect([0, 2]):
+        assert failure.kinds[0] == "PeerError", failure.trace
+        assert "rank 1 closed the connection or died" in failure.text
+    check_silent(team, range(3))

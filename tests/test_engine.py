@@ -1,0 +1,382 @@
+"""The engine on thread ranks: T5, C1, C3, D1 and E2 of the papers, buckets, non-finite gradients, mismatches."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from packing import Packed, one_tensor, pack
+from simulation import (
+    Gradients,
+    Simulation,
+    Source,
+    assert_ranks_agree,
+    assert_same,
+    gaussian,
+    same_bits,
+    specs_of,
+)
+from torch import Tensor
+
+from thinwire.engine import Engine
+from thinwire.errors import PlanError
+from thinwire.groups.thread import ThreadGroup, run_ranks
+
+SPECS = specs_of({"conv": (8, 3, 3, 3), "norm": 8, "fc": (37, 53), "bias": 37, "one": ()})
+MIXED = {"fc": "terngrad", "conv": "terngrad:block=64", "norm": "bf16", "*": "dense"}
+WORLDS = (1, 2, 3, 4, 5, 8)
+
+
+def packed(text: str, source: Source, world: int) -> Packed:
+    """What the ranks of a run send in its first step, made by hand."""
+    return pack(text, one_tensor(2003, "fc"), [source(0, rank)["fc"] for rank in range(world)])
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("route", ["sharded", "allgather"])
+def test_t5_levels_are_multiples_of_s_over_n(world: int, route: str) -> None:
+    specs = specs_of({"fc": 2003})
+    means = Simulation("terngrad", specs, world, route=route).run(gaussian(specs))
+    assert_ranks_agree(means)
+    mean = means[0][0]["fc"]
+    sent = packed("terngrad", gaussian(specs), world)
+    scale = sent.agreed[0].view(torch.float32)
+    total = sum(sent.own(rank, mean) / scale for rank in range(world))
+    assert torch.equal(total, total.round())
+    assert same_bits(mean, total * (scale / world) + 0.0)
+    assert total.abs().max() <= world
+    assert 3 <= len(mean.unique()) <= 2 * world + 1
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("text", ["terngrad", "terngrad:wire=2bit,block=32", "terngrad:scales=own"])
+def test_c3_the_exchange_is_the_mean_of_the_decoded_payloads(world: int, text: str) -> None:
+    specs = specs_of({"fc": 2003})
+    mean = Simulation(text, specs, world).run(gaussian(specs))[0][0]["fc"]
+    sent = packed(text, gaussian(specs), world)
+    expected = torch.stack([sent.own(rank, mean) for rank in range(world)]).double().mean(0)
+    torch.testing.assert_close(mean.double(), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("route", ["allreduce", "sharded"])
+def test_c3_dense_is_the_mean(world: int, route: str) -> None:
+    means = Simulation("dense", SPECS, world, route=route).run(gaussian(SPECS))
+    gradients = [gaussian(SPECS)(0, rank) for rank in range(world)]
+    for name, mean in means[0][0].items():
+        exact = torch.stack([g[name] for g in gradients]).double().mean(0)
+        torch.testing.assert_close(mean.double(), exact, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("memory", [None, "residual"])
+def test_d1_parameters_stay_bit_identical(world: int, memory: str | None) -> None:
+    """5 steps of SGD on a least-squares problem, every rank with data of its own."""
+    specs = specs_of({"w": (16, 9), "b": 16})
+    simulation = Simulation({"w": "terngrad", "b": "bf16"}, specs, world, memory=memory)
+
+    def work(group: ThreadGroup) -> Gradients:
+        engine = simulation.engine(group)
+        generator = torch.Generator().manual_seed(group.rank)
+        x, y = torch.randn(32, 9, generator=generator), torch.randn(32, 16, generator=generator)
+        w, b = torch.zeros(16, 9), torch.zeros(16)
+        for _ in range(5):
+            error = x @ w.T + b - y
+            means = simulation.step(engine, {"w": error.T @ x / 32, "b": error.mean(0)})
+            w, b = w - 0.1 * means["w"], b - 0.1 * means["b"]
+        return {"w": w, "b": b}
+
+    ranks = run_ranks(world, work)
+    assert ranks[0]["w"].abs().sum() > 0
+    for rank in ranks[1:]:
+        assert_same(rank, ranks[0])
+
+
+def test_c1_terngrad_converges_linearly_on_a_quadratic() -> None:
+    """Strongly convex, exact gradients, one worker: eta <= 1 / (L (1 + omega)), omega = (sqrt n - 1) / 2."""
+    n, steps = 16, 120
+    curvature = torch.linspace(0.2, 1.0, n)
+    target = torch.linspace(-3, 3, n)
+    simulation = Simulation("terngrad:clip=off", specs_of({"x": n}), 1)
+    engine = simulation.engine(ThreadGroup.make(1)[0])
+    eta = 1 / (1.0 * (1 + (math.sqrt(n) - 1) / 2))
+    x, distances = torch.zeros(n), []
+    for _ in range(steps):
+        distances.append((x - target).norm().item())
+        x = x - eta * simulation.step(engine, {"x": curvature * (x - target)})["x"]
+    assert distances[-1] / distances[0] < (1 - eta * curvature.min().item()) ** (steps / 2)
+    early, late = distances[steps // 2] / distances[0], distances[-1] / distances[steps // 2]
+    assert math.log(early) == pytest.approx(math.log(late), rel=0.3)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
+def test_buckets_change_no_bits(world: int) -> None:
+    """The same gradients in one bucket, in several, and in several in another order."""
+    source = gaussian(SPECS)
+    for codec in ("terngrad", "terngrad:scales=own", MIXED):
+        simulation = Simulation(codec, SPECS, world)
+        one = simulation.run(source, steps=2)
+        assert_ranks_agree(one)
+        for buckets in (
+            (("one", "bias"), ("fc", "norm"), ("conv",)),
+            (("bias", "fc", "one"), ("conv", "norm")),
+            tuple((spec.name,) for spec in SPECS),
+        ):
+            several = simulation.but(buckets=buckets).run(source, steps=2)
+            for a, b in zip(one[0], several[0], strict=True):
+                assert_same(a, {name: b[name] for name in a})
+
+
+def test_a_rebuilt_bucket_changes_no_bits() -> None:
+    """DDP rebuilds its buckets after the first step; residuals are kept by name."""
+    source = gaussian(SPECS)
+    simulation = Simulation(MIXED, SPECS, 3, memory="residual")
+    expected = simulation.run(source, steps=3)[0]
+
+    def work(group: ThreadGroup) -> list[Gradients]:
+        engine = simulation.engine(group)
+        cuts = (None, (("one", "bias"), ("fc", "norm"), ("conv",)), (("conv",), ("fc", "one"), ("bias", "norm")))
+        return [
+            simulation.but(buckets=cut).step(engine, source(step, group.rank)) for step, cut in enumerate(cuts)
+        ]
+
+    for means in run_ranks(3, work):
+        for a, b in zip(expected, means, strict=True):
+            assert_same(a, {name: b[name] for name in a})
+
+
+def test_steps_and_seeds_draw_anew() -> None:
+    specs = specs_of({"fc": 2003})
+    constant = lambda step, rank: {"fc": torch.linspace(-1, 1, 2003)}  # noqa: E731
+    first, second = Simulation("terngrad", specs, 2).run(constant, steps=2)[0]
+    other = Simulation("terngrad", specs, 2, seed=1).run(constant)[0][0]
+    assert not same_bits(first["fc"], second["fc"])
+    assert not same_bits(first["fc"], other["fc"])
+
+
+def test_ranks_draw_independently() -> None:
+    """With equal gradients on 8 ranks the mean is 8 times less noisy than one draw, not as noisy."""
+    specs = specs_of({"fc": 5000})
+    x = torch.linspace(-1, 1, 5000)
+    errors = [
+        (Simulation("terngrad:off", specs, world).run(lambda step, rank: {"fc": x})[0][0]["fc"] - x).square().sum()
+        for world in (1, 8)
+    ]
+    assert (errors[0] / errors[1]).item() == pytest.approx(8, rel=0.2)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("where", [0, 2])
+def test_non_finite_gradients_are_non_finite_everywhere(bad: float, where: int) -> None:
+    """The tensor is non-finite on every rank, the others are not; the next step is as if nothing had been."""
+    source = gaussian(SPECS)
+
+    def poisoned(step: int, rank: int) -> Gradients:
+        gradients = dict(source(step, rank))
+        if step == 1 and rank == where:
+            gradients["fc"][3, 4] = bad
+        return gradients
+
+    simulation = Simulation(MIXED, SPECS, 3)
+    means = simulation.run(poisoned, steps=3)
+    clean = simulation.run(source, steps=3)[0]
+    for rank, step in itertools.product(range(3), range(3)):
+        for name, mean in means[rank][step].items():
+            if (step, name) == (1, "fc"):
+                assert not torch.isfinite(mean).all()
+            else:
+                assert same_bits(mean, clean[step][name])
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_non_finite_step_leaves_no_trace_in_the_memory(bad: float) -> None:
+    source = gaussian(SPECS)
+    simulation = Simulation({"fc": "terngrad", "conv": "terngrad", "*": "bf16"}, SPECS, 3, memory="residual")
+
+    def work(group: ThreadGroup) -> tuple[Gradients, Gradients, Gradients]:
+        engine = simulation.engine(group)
+        memory = engine.memories["residual"]
+        simulation.step(engine, source(0, group.rank))
+        before = memory.state()
+        gradients = dict(source(1, group.rank))
+        if group.rank == 1:
+            gradients["fc"][0, 0] = bad
+        simulation.step(engine, gradients)
+        after = memory.state()
+        simulation.step(engine, source(2, group.rank))
+        return before, after, memory.state()
+
+    for before, after, later in run_ranks(3, work):
+        assert same_bits(before["fc"], after["fc"]), "the residual of a skipped tensor must stay"
+        assert not same_bits(before["conv"], after["conv"]), "the others go on"
+        assert all(torch.isfinite(kept).all() for kept in later.values())
+
+
+@pytest.mark.parametrize("world", [1, 3])
+def test_e2_what_is_held_back_is_sent_later(world: int) -> None:
+    """sum of means * N = sum of all gradients - sum of what is still held back."""
+    source, steps = gaussian(SPECS), 6
+    simulation = Simulation({"fc": "terngrad:block=32", "*": "terngrad"}, SPECS, world, memory="residual")
+
+    def work(group: ThreadGroup) -> tuple[list[Gradients], Gradients]:
+        engine = simulation.engine(group)
+        means = [simulation.step(engine, source(step, group.rank)) for step in range(steps)]
+        return means, engine.memories["residual"].state()
+
+    ranks = run_ranks(world, work)
+    for spec in SPECS:
+        given = sum(source(t, r)[spec.name].double() for t in range(steps) for r in range(world))
+        sent = world * sum(means[spec.name].double() for means in ranks[0][0])
+        kept = sum(state[spec.name].double() for _, state in ranks).view(spec.shape)
+        torch.testing.assert_close(sent, given - kept, rtol=1e-4, atol=1e-4)
+
+
+def test_loss_scales_may_change_between_steps() -> None:
+    """Under a GradScaler gradients come scaled; the means are the same numbers in the same units."""
+    specs = specs_of({"fc": 500})
+    source, simulation = gaussian(specs), Simulation("terngrad", specs, 2, memory="residual")
+
+    def work(units: tuple[float, ...]) -> object:
+        def body(group: ThreadGroup) -> list[Tensor]:
+            engine = simulation.engine(group)
+            return [
+                simulation.step(engine, {"fc": unit * source(t, group.rank)["fc"]}, unit)["fc"] / unit
+                for t, unit in enumerate(units)
+            ]
+
+        return body
+
+    plain = run_ranks(2, work((1.0, 1.0, 1.0)))
+    scaled = run_ranks(2, work((1024.0, 512.0, 65536.0)))
+    for a, b in zip(plain[0], scaled[0], strict=True):
+        assert same_bits(a, b)  # powers of two: not even a rounding differs
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_planned_bytes_are_metered_bytes(world: int) -> None:
+    buckets = (("one", "bias"), ("fc", "norm"), ("conv",))
+    for codec, memory in itertools.product(("terngrad", "dense", MIXED), (None, "residual")):
+        simulation = Simulation(codec, SPECS, world, memory=memory, buckets=buckets)
+
+        def work(group: ThreadGroup, simulation: Simulation = simulation) -> list[int]:
+            engine, totals = simulation.engine(group), []
+            for step in range(3):
+                before = engine.group.total_bytes
+                simulation.step(engine, gaussian(SPECS)(step, group.rank))
+                totals.append(engine.group.total_bytes - before)
+            return totals
+
+        planned = simulation.plan.step_bytes(simulation.layouts())
+        for totals in run_ranks(world, work):
+            assert totals[1:] == [planned, planned]
+            assert totals[0] == planned + len(buckets) * 32 * (world - 1)  # layouts are compared once
+
+
+def test_lanes_of_a_bucket_share_their_messages() -> None:
+    """An agree costs milliseconds: one maximum, one swap and one gather for all lanes of a bucket."""
+    simulation = Simulation({"fc": "terngrad", "conv": "terngrad:block=64", "*": "dense"}, SPECS, 2)
+
+    def work(group: ThreadGroup) -> dict[str, int]:
+        engine = simulation.engine(group)
+        simulation.step(engine, gaussian(SPECS)(0, group.rank))
+        before = dict(engine.group.calls)
+        simulation.step(engine, gaussian(SPECS)(1, group.rank))
+        return {act: count - before.get(act, 0) for act, count in engine.group.calls.items()}
+
+    assert run_ranks(2, work) == [{"gather": 1, "max": 1, "swap": 1}] * 2
+
+
+def outcomes(simulations: list[Simulation], source_specs: object = SPECS) -> list[str]:
+    """What every rank is told when each runs its own simulation."""
+
+    def work(group: ThreadGroup) -> str:
+        simulation = simulations[group.rank]
+        try:
+            engine = simulation.engine(group)
+            simulation.step(engine, gaussian(simulation.specs)(0, group.rank))
+        except PlanError as error:
+            return str(error)
+        return "fine"
+
+    return run_ranks(len(simulations), work, timeout_s=20)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Simulation("terngrad:wire=2bit", SPECS, 3),
+        Simulation("dense", SPECS, 3),
+        Simulation("terngrad", SPECS, 3, memory="residual"),
+        Simulation("terngrad", SPECS, 3, route="allgather"),
+        Simulation("terngrad", SPECS[:-1], 3),
+        Simulation("terngrad", SPECS[::-1], 3),
+    ],
+)
+def test_mismatching_plans_raise_on_all_ranks(other: Simulation) -> None:
+    same = Simulation("terngrad", SPECS, 3)
+    told = outcomes([same, other, same])
+    assert all("ranks disagree on their plans" in text for text in told)
+    assert all("rank 0 and rank 1 differ" in text for text in told)
+    assert all("same codec on every rank" in text for text in told)
+
+
+def test_mismatching_buckets_raise_on_all_ranks() -> None:
+    same = Simulation("terngrad", SPECS, 3)
+    other = same.but(buckets=(("fc", "norm"), ("conv", "bias", "one")))
+    told = outcomes([same, same, other])
+    assert all("ranks disagree on their buckets" in text for text in told)
+    assert all("rank 0 and rank 2 differ" in text for text in told)
+
+
+def test_equal_plans_are_fine() -> None:
+    assert outcomes([Simulation("terngrad", SPECS, 3)] * 3) == ["fine"] * 3
+
+
+def test_errors_by_layer_are_measured() -> None:
+    """Relative error of this rank's payload, measured in the first step and then every so often."""
+    specs = specs_of({"t": 4000, "h": 4000, "d": 4000})
+    simulation = Simulation({"t": "terngrad", "h": "bf16", "d": "dense"}, specs, 1)
+    source = gaussian(specs)
+    engine = simulation.engine(ThreadGroup.make(1)[0])
+    simulation.step(engine, source(0, 0))
+    layers = engine.statistics.layers
+    gradient = source(0, 0)["t"]
+    fresh = simulation.run(source)[0][0]["t"]
+    expected = ((fresh - gradient).norm() / gradient.norm()).item()
+    assert layers["t"].relative_error == pytest.approx(expected, rel=1e-4)
+    assert 0 < layers["h"].relative_error < 2**-8
+    assert layers["d"].relative_error is None
+    simulation.step(engine, source(1, 0))
+    assert layers["t"].relative_error == pytest.approx(expected, rel=1e-4), "not every step is measured"
+
+
+def test_seconds_go_to_the_stages() -> None:
+    engine = Simulation("terngrad", SPECS, 1).engine(ThreadGroup.make(1)[0])
+    Simulation("terngrad", SPECS, 1).step(engine, gaussian(SPECS)(0, 0))
+    assert set(engine.clock.seconds) == {"agree", "encode", "travel", "merge", "decode"}
+    assert all(seconds > 0 for seconds in engine.clock.seconds.values())
+
+
+def test_device(device: torch.device) -> None:
+    """The same line on another device gives the bits of the CPU (no clipping: sigma is summed in another order)."""
+    simulation = Simulation("terngrad:off", SPECS, 2)
+    expected = simulation.run(gaussian(SPECS), steps=2)
+    found = simulation.but(device=device).run(gaussian(SPECS), steps=2)
+    for a, b in zip(expected[0], found[0], strict=True):
+        assert_same(a, b)
+
+
+def test_engines_are_independent() -> None:
+    """Two engines in one process do not share memories, steps or buffers."""
+    simulation = Simulation("terngrad", SPECS, 1, memory="residual")
+    engines = [simulation.engine(ThreadGroup.make(1)[0]) for _ in range(2)]
+    expected = [simulation.step(engines[0], gaussian(SPECS)(t, 0)) for t in range(2)]
+    found: list[Gradients] = []
+    other: Engine = simulation.but(seed=7).engine(ThreadGroup.make(1)[0])
+    for t in range(2):
+        simulation.step(other, gaussian(SPECS)(5 + t, 0))
+        found.append(simulation.step(engines[1], gaussian(SPECS)(t, 0)))
+    for a, b in zip(expected, found, strict=True):
+        assert_same(a, b)

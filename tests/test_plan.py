@@ -1,0 +1,171 @@
+"""Plans: what every tensor gets, exact bytes, and a digest that tells plans apart."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from packing import CPU
+from simulation import specs_of
+from torch import nn
+
+from thinwire.coders.base import Place
+from thinwire.errors import PlanError
+from thinwire.kernels import pick
+from thinwire.plan import Plan
+from thinwire.policy import Model, Policy
+from thinwire.spec import Layout, Spec
+
+SPECS = specs_of({"fc1.weight": (50, 40), "fc1.bias": 50, "fc2.weight": (40, 50), "fc2.bias": 40})
+MODEL = Model(SPECS, last=frozenset({"fc2.weight", "fc2.bias"}))
+
+
+def plan(codec: object = "terngrad", world: int = 4, model: Model = MODEL, **options: str | None) -> Plan:
+    return Plan.of(Policy.of(codec), model, world, **options)
+
+
+def test_what_every_tensor_gets() -> None:
+    entries = {entry.spec.name: entry for entry in plan().entries}
+    assert [entries["fc1.weight"].codec.name, entries["fc1.weight"].route] == ["terngrad", "sharded"]
+    assert [entries["fc2.weight"].codec.name, entries["fc2.weight"].reason] == ["dense", "last layer"]
+    assert {entry.memory for entry in entries.values()} == {"none"}
+
+
+def test_tensors_beside_a_compressed_codec_are_added_in_rank_order() -> None:
+    """A ring all-reduce gives other bits when DDP moves a tensor to another bucket."""
+    assert {entry.route for entry in plan("terngrad").entries} == {"sharded"}
+    assert {entry.route for entry in plan("dense").entries} == {"allreduce"}
+    mixed = {entry.spec.name: entry.route for entry in plan("terngrad:scales=own").entries}
+    assert mixed["fc1.weight"] == "allgather"
+    assert mixed["fc1.bias"] == "sharded"
+
+
+def test_a_route_can_be_chosen() -> None:
+    assert {e.route for e in plan("terngrad", route="allgather").entries if e.codec.name == "terngrad"} == {"allgather"}
+    assert {e.route for e in plan("dense", route="sharded").entries} == {"sharded"}
+    with pytest.raises(PlanError, match='route "allreduce" takes only sum: use route "sharded"'):
+        plan("terngrad", route="allreduce")
+    with pytest.raises(PlanError, match='there is no route "pigeon"'):
+        plan("terngrad", route="pigeon")
+
+
+def test_a_memory_can_be_chosen_and_dense_tensors_need_none() -> None:
+    memories = {entry.spec.name: entry.memory for entry in plan("terngrad", memory="residual").entries}
+    assert memories == {
+        "fc1.weight": "residual",
+        "fc1.bias": "none",
+        "fc2.weight": "none",
+        "fc2.bias": "none",
+    }
+    with pytest.raises(PlanError, match='there is no memory "elephant": known are none, residual'):
+        plan(memory="elephant")
+
+
+def test_a_model_without_parameters_is_refused() -> None:
+    for module in (nn.ReLU(), nn.Linear(2, 2).requires_grad_(False)):
+        with pytest.raises(PlanError, match="no trainable parameters: there is nothing to send"):
+            plan(model=Model.of(module))
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.int64, torch.float8_e4m3fn])
+def test_strange_dtypes_are_refused(dtype: torch.dtype) -> None:
+    with pytest.raises(PlanError, match=f"odd is {dtype}: thinwire sends float32, .*; freeze it"):
+        plan(model=Model((Spec("odd", (4,), dtype),)))
+
+
+def test_worlds_a_codec_cannot_serve_are_refused() -> None:
+    with pytest.raises(PlanError, match="terngrad adds up at most 32767 workers, not 40000"):
+        plan(world=40000)
+    plan("dense", world=40000)
+
+
+def test_bytes_of_a_known_model() -> None:
+    """fc1.weight: 13 granules, 4 shards of 4 granules of 32 bytes out, 2 packs of 128 bytes back; the rest dense."""
+    dense_granules = -(-(50 + 2000 + 40) * 4 // 8)
+    shard = -(-dense_granules // 4) * 8
+    ternary = 3 * 4 * 32 + 3 * 2 * 128
+    assert plan().step_bytes() == 3 * 4 + ternary + 3 * shard + 3 * shard
+    assert plan("dense").step_bytes() == 2 * 3 * 4090 * 4 // 4
+    assert plan("bf16").step_bytes() == 2 * 3 * 8184 // 4  # 8180 bytes in whole granules of 8
+    assert plan().dense_bytes == 2 * 3 * 4090 * 4 // 4
+    assert plan(world=1).step_bytes() == plan(world=1).dense_bytes == 0
+
+
+def test_bytes_depend_on_the_buckets() -> None:
+    """Messages are padded to whole shards, so two buckets send no fewer bytes than one."""
+    buckets = [Layout.packed(SPECS[:2]), Layout.packed(SPECS[2:])]
+    assert plan().step_bytes(buckets) >= plan().step_bytes()
+    assert plan().step_bytes([Layout.packed(SPECS)]) == plan().step_bytes()
+
+
+def test_the_ratios_of_issue_2() -> None:
+    """At 2, 4, 8 workers at most 1/15, 1/12, 1/10 of the bytes of fp32 ring all-reduce."""
+    model = Model(specs_of({"w": (2560, 2560)}))
+    for world, ratio in ((2, 15), (4, 12), (8, 10)):
+        large = plan(world=world, model=model)
+        assert large.dense_bytes / large.step_bytes() >= ratio
+
+
+@pytest.mark.parametrize("codec", ["dense", "terngrad", "bf16"])
+def test_tensors_of_several_dtypes_are_counted_apart(codec: str) -> None:
+    """A model in one bucket: float64 tensors must not be counted as float32."""
+    wide = Spec("wide", (1000,), torch.float64)
+    narrow = Spec("narrow", (1000,), torch.float32)
+    alone = [Plan.of(Policy.of(codec, ()), Model((spec,)), 2).step_bytes() for spec in (wide, narrow)]
+    for order in ((wide, narrow), (narrow, wide)):
+        assert Plan.of(Policy.of(codec, ()), Model(order), 2).step_bytes() == sum(alone)
+
+
+def test_lanes_of_a_bucket() -> None:
+    """One lane per codec, memory and route, with its tensors where they lie in the bucket."""
+    place = Place(4, 0, CPU, pick(CPU))
+    lanes = plan().lanes(Layout.packed(SPECS), place)
+    assert [(str(lane.bound.codec), lane.layout.names, lane.layout.offsets) for lane in lanes] == [
+        ("terngrad", ("fc1.weight",), (0,)),
+        ("dense", ("fc1.bias", "fc2.weight", "fc2.bias"), (2000, 2050, 4050)),
+    ]
+
+
+def test_codecs_that_differ_in_the_last_digit_get_lanes_of_their_own() -> None:
+    codecs = {"fc1.weight": "terngrad:clip=2.5000001", "fc2.weight": "terngrad:clip=2.5000002"}
+    lanes = plan(codecs).lanes(Layout.packed(SPECS), Place(4, 0, CPU, pick(CPU)))
+    assert [lane.layout.names for lane in lanes] == [("fc1.weight",), ("fc1.bias", "fc2.bias"), ("fc2.weight",)]
+
+
+def test_digests_are_equal_only_for_equal_plans() -> None:
+    renamed = Model((Spec("other", (50, 40)), *SPECS[1:]))
+    plans = [
+        plan(),
+        plan("terngrad:clip=2.5000001"),
+        plan("terngrad:wire=2bit"),
+        plan("dense"),
+        plan(world=5),
+        plan(memory="residual"),
+        plan(route="allgather"),
+        plan(model=Model(SPECS)),
+        plan(model=renamed),
+        plan(model=Model(SPECS[::-1])),
+        plan(model=Model(specs_of({spec.name: spec.shape for spec in SPECS}, torch.bfloat16))),
+    ]
+    for a, b in itertools.combinations(plans, 2):
+        assert a.digest != b.digest, f"{a}\n{b}"
+    assert plan().digest == plan(" terngrad : clip = 2.50").digest
+    assert all(len(p.digest) == 32 for p in plans)
+
+
+def test_plans_can_be_joined() -> None:
+    """A hook without a model plans its tensors as it meets them."""
+    whole = plan("dense", model=Model(SPECS))
+    joined = plan("dense", model=Model(SPECS[:2])).joined(plan("dense", model=Model(SPECS[2:])))
+    assert joined.digest == whole.digest
+    assert joined.step_bytes() == whole.step_bytes()
+
+
+def test_a_plan_can_be_read() -> None:
+    text = str(plan())
+    assert "fc1.weight" in text
+    assert "(last layer)" in text
+    assert text.splitlines()[-1].startswith(f"{plan().step_bytes():,} bytes a step from each of 4 workers")
+    assert "fewer than fp32 all-reduce" in text
+    assert "fewer" not in str(plan(world=1))

@@ -1,0 +1,133 @@
+"""Policies: which rule a tensor meets, and what stays dense by rule."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import thinwire as tw
+from thinwire.errors import CodecError, PlanError
+from thinwire.policy import KEEP_DENSE, Model, Policy
+from thinwire.spec import Spec
+
+
+class Net(nn.Module):
+    """One of everything that has a rule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(100, 64)
+        self.body = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.Linear(64, 8))
+        self.frozen = nn.Linear(64, 64).requires_grad_(False)
+        self.head = nn.Linear(64, 100)
+
+
+NET = Model.of(Net())
+SPECS = {spec.name: spec for spec in NET.specs}
+
+
+def chosen(policy: Policy) -> dict[str, tuple[str, str]]:
+    choices = {spec.name: policy.choose(spec, NET) for spec in NET.specs}
+    return {name: (choice.codec.name, choice.reason) for name, choice in choices.items()}
+
+
+def test_a_model_is_read() -> None:
+    assert set(SPECS) == {
+        "embedding.weight",
+        *(f"body.{i}.{kind}" for i in range(3) for kind in ("weight", "bias")),
+        "head.weight",
+        "head.bias",
+    }
+    assert NET.embeddings == {"embedding.weight"}
+    assert NET.last == {"head.weight", "head.bias"}
+    assert SPECS["head.weight"] == Spec("head.weight", (100, 64), torch.float32)
+
+
+def test_a_model_with_one_layer_has_no_last_layer() -> None:
+    assert Model.of(nn.Linear(4, 4)).last == frozenset()
+    assert Model.of(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))).last == frozenset()
+
+
+def test_tied_weights_are_one_tensor() -> None:
+    net = Net()
+    net.head.weight = net.embedding.weight
+    model = Model.of(net)
+    assert [spec.name for spec in model.specs].count("embedding.weight") == 1
+    assert "head.weight" not in {spec.name for spec in model.specs}
+
+
+def test_safe_defaults() -> None:
+    assert chosen(Policy.of("terngrad")) == {
+        "embedding.weight": ("dense", "embedding"),
+        "body.0.weight": ("terngrad", "the rest"),
+        "body.0.bias": ("dense", "norm or bias"),
+        "body.1.weight": ("dense", "norm or bias"),
+        "body.1.bias": ("dense", "norm or bias"),
+        "body.2.weight": ("dense", "fewer than 1024 elements"),
+        "body.2.bias": ("dense", "norm or bias"),
+        "head.weight": ("dense", "last layer"),
+        "head.bias": ("dense", "norm or bias"),
+    }
+
+
+@pytest.mark.parametrize("word", KEEP_DENSE)
+def test_every_default_can_be_switched_off(word: str) -> None:
+    whole = chosen(Policy.of("terngrad"))
+    without = chosen(Policy.of("terngrad", keep_dense=[w for w in KEEP_DENSE if w != word]))
+    assert sum(codec == "terngrad" for codec, _ in without.values()) > sum(
+        codec == "terngrad" for codec, _ in whole.values()
+    ) or word == "vector"  # what "vector" lets go is caught by "small"
+    assert all(codec == "terngrad" for codec, _ in chosen(Policy.of("terngrad", keep_dense=())).values())
+
+
+def test_the_size_limit_can_be_moved() -> None:
+    assert chosen(Policy.of("terngrad", min_numel=512))["body.2.weight"] == ("terngrad", "the rest")
+    assert chosen(Policy.of("terngrad", min_numel=10**6))["body.0.weight"][0] == "dense"
+
+
+@pytest.mark.parametrize("codec", ["dense", "fp16", "bf16"])
+def test_gentle_codecs_take_every_tensor(codec: str) -> None:
+    assert set(chosen(Policy.of(codec)).values()) == {(codec, "the rest")}
+
+
+def test_the_first_rule_that_fits_wins_and_overrules_the_defaults() -> None:
+    policy = Policy.of({"*.bias": "bf16", "head.*": "terngrad:2", "body.?.weight": "fp16", "*": "terngrad"})
+    choices = chosen(policy)
+    assert choices["head.bias"] == ("bf16", 'rule "*.bias"')
+    assert choices["head.weight"] == ("terngrad:2", 'rule "head.*"')
+    assert choices["body.1.weight"] == ("fp16", 'rule "body.?.weight"')
+    assert choices["embedding.weight"] == ("dense", "embedding")
+    assert [str(codec) for codec in policy.codecs] == ["bf16", "terngrad:2", "fp16", "terngrad"]
+
+
+def test_the_rest_comes_last_wherever_it_is_written() -> None:
+    choices = chosen(Policy.of({"*": "terngrad", "body.0.weight": "bf16"}))
+    assert choices["body.0.weight"] == ("bf16", 'rule "body.0.weight"')
+
+
+def test_without_a_star_the_rest_is_dense() -> None:
+    choices = chosen(Policy.of({"body.0.weight": "terngrad"}))
+    assert choices.pop("body.0.weight")[0] == "terngrad"
+    assert {codec for codec, _ in choices.values()} == {"dense"}
+
+
+def test_codecs_may_be_given_as_objects() -> None:
+    codec = tw.parse("terngrad:clip=3")
+    assert Policy.of(codec).rest is codec
+    assert Policy.of({"a": codec}).rules == (("a", codec),)
+
+
+@pytest.mark.parametrize("value", [None, 4, 2.5, ["terngrad"], nn.Linear(1, 1)])
+def test_what_is_no_codec_is_refused(value: object) -> None:
+    with pytest.raises(CodecError, match='is no codec: give a text like "terngrad"'):
+        Policy.of(value)
+    with pytest.raises(CodecError, match="is no codec"):
+        Policy.of({"a": value})
+
+
+def test_bad_words_and_texts_are_refused() -> None:
+    with pytest.raises(PlanError, match='keep_dense: "bias" is no rule: known are vector, small, embedding, last'):
+        Policy.of("terngrad", keep_dense=("bias",))
+    with pytest.raises(CodecError, match='did you mean "terngrad"'):
+        Policy.of({"fc*": "terngard"})

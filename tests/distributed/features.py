@@ -30,7 +30,7 @@ def one_bucket(codec: Any, **options: Any) -> Tensor:
 
 def odd_bucket(codec: Any, **options: Any) -> Tensor:
     with wrap(one_layer(), codec, **options) as it:
-        fit(it.model, STEPS, make_batch=lambda step: batch(step, 24))
+        fit(it.model, 10 * STEPS, make_batch=lambda step: batch(step, 4))
         return it.parameters()
 
 
@@ -115,9 +115,11 @@ def _images(step: int) -> Tensor:
 def two_models(codec: Any, **options: Any) -> Tensor:
     """Two models take turns in one process, each with its own compressor."""
     with wrap(mlp(), codec, **options) as first, wrap(one_layer(), codec, **options) as second:
-        for step in range(STEPS):
-            fit(first.model, 1, start=step)
-            fit(second.model, 1, start=step, make_batch=lambda step: batch(step, 24))
+        fit(first.model, STEPS - 1)
+        for step in range(10 * STEPS):
+            if step < 1:
+                fit(first.model, 1, start=STEPS - 1)
+            fit(second.model, 1, start=step, make_batch=lambda step: batch(step, 4))
         return torch.cat([first.parameters(), second.parameters()])
 
 

@@ -4,48 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <limits>
+
+#include "vectors.h"
+#include "words.h"
 
 namespace tw::TW_ISA {
 namespace {
 
-constexpr int kLanes = 16;  // accumulators of the statistics; part of the definition of sigma's bits
-
-// Vectors as wide as the instruction set: kWidth words, and half as many doubles.
-#if defined(__AVX512F__)
-constexpr int kWidth = 16;
-#elif defined(__AVX2__)
-constexpr int kWidth = 8;
-#else
-constexpr int kWidth = 4;
-#endif
-constexpr int kHalf = kWidth / 2;
-typedef float Float __attribute__((vector_size(4 * kWidth)));
-typedef float FloatAt __attribute__((vector_size(4 * kWidth), aligned(4)));
-typedef int32_t Int __attribute__((vector_size(4 * kWidth)));
-typedef uint32_t Word __attribute__((vector_size(4 * kWidth)));
-typedef uint8_t BytesAt __attribute__((vector_size(kWidth), aligned(1)));
-typedef float HalfAt __attribute__((vector_size(4 * kHalf), aligned(4)));
-typedef int32_t HalfInt __attribute__((vector_size(4 * kHalf)));
-typedef double Double __attribute__((vector_size(8 * kHalf)));
-
-int64_t num_blocks(const Segment& s) { return s.block == 0 ? 1 : (s.numel + s.block - 1) / s.block; }
+constexpr double kConstant = 0x1p-40;  // variance below this share of the mean square is rounding: a constant layer
 
 int64_t num_granules(const Segment& s, int digits) {
   return (s.numel + kRow * digits - 1) / (kRow * digits);
-}
-
-uint32_t bits_of(float x) {
-  uint32_t b;
-  std::memcpy(&b, &x, 4);
-  return b;
-}
-
-float float_of(uint32_t b) {
-  float x;
-  std::memcpy(&x, &b, 4);
-  return x;
 }
 
 // Largest |x| as a bit pattern (NaN > Inf > numbers) and the float64 moments, element i into accumulator i mod 16.
@@ -80,9 +49,7 @@ Moments moments(const float* x, int64_t n) {
     q[i - whole] += d * d;
     max_bits = std::max(max_bits, bits_of(x[i]) & 0x7fffffffu);
   }
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int j = 0; j < half; ++j) s[j] += s[j + half], q[j] += q[j + half];
-  return {max_bits, s[0], q[0]};
+  return {max_bits, fold(s), fold(q)};
 }
 
 void scale_of_block(const float* x, int64_t n, double clip, bool scaler_is_bound, int32_t* scale_bits, float* bound) {
@@ -91,8 +58,9 @@ void scale_of_block(const float* x, int64_t n, double clip, bool scaler_is_bound
   *scale_bits = static_cast<int32_t>(m.max_bits);
   if (m.max_bits >= 0x7f800000u || std::isinf(clip)) return;
   const double mean = m.sum / static_cast<double>(n);
-  const double variance = m.sum_sq / static_cast<double>(n) - mean * mean;
-  if (!(variance > 0.0)) return;
+  const double mean_sq = m.sum_sq / static_cast<double>(n);
+  const double variance = mean_sq - mean * mean;
+  if (!(variance > kConstant * mean_sq)) return;
   const float limit = static_cast<float>(clip * std::sqrt(variance));
   if (!(limit > 0.0f)) return;
   if (scaler_is_bound) {
@@ -114,30 +82,6 @@ void scales(const float* x, const Segment* segments, int64_t num_segments, doubl
   }
 }
 
-// The Bernoulli threshold unit: u24 * unit < |x| with u24 in [0, 2^24). The float below s makes |x| >= s always hit.
-float unit_of(float scale) {
-  if (!(scale > 0.0f)) return std::numeric_limits<float>::infinity();
-  return float_of(bits_of(scale) - 1) * 0x1p-24f;
-}
-
-inline Word ramp() {
-  Word w;
-  for (int j = 0; j < kWidth; ++j) w[j] = static_cast<uint32_t>(j);
-  return w;
-}
-
-// 24 random bits for each counter under a two-word key.
-inline Word random24(Word h, uint32_t k0, uint32_t k1) {
-  h ^= k0;
-  h ^= h >> 16;
-  h *= 0x7feb352du;
-  h ^= k1;
-  h ^= h >> 15;
-  h *= 0x846ca68bu;
-  h ^= h >> 16;
-  return h >> 8;
-}
-
 // One draw per element: trit + 1.
 inline Word draw(const float* x, uint32_t counter, uint32_t k0, uint32_t k1, float unit, float bound) {
   const Int raw = (Int)(*reinterpret_cast<const FloatAt*>(x));
@@ -152,13 +96,13 @@ inline Word draw(const float* x, uint32_t counter, uint32_t k0, uint32_t k1, flo
 // Adds one digit to 32 words: v = v * radix + (trit + 1).
 template <int kRadix>
 inline void push_row(const float* x, uint32_t counter, uint32_t k0, uint32_t k1, float unit, float bound, Word* v) {
-  for (int i = 0; i < kRow / kWidth; ++i)
+  for (int i = 0; i < kVectors; ++i)
     v[i] = v[i] * kRadix + draw(x + kWidth * i, counter + static_cast<uint32_t>(kWidth * i), k0, k1, unit, bound);
 }
 
 template <int kRadix>
 inline void store_bytes(const Word* v, uint8_t* out) {
-  for (int i = 0; i < kRow / kWidth; ++i) {  // base 3 is stored as the fraction floor(v * 256 / 243) + 1
+  for (int i = 0; i < kVectors; ++i) {  // base 3 is stored as the fraction floor(v * 256 / 243) + 1
     const Word w = kRadix == 3 ? v[i] + 1 + ((v[i] * 3507u) >> 16) : v[i];
     *reinterpret_cast<BytesAt*>(out + kWidth * i) = __builtin_convertvector(w, BytesAt);
   }
@@ -179,7 +123,7 @@ void encode_segment(const float* x, const Segment& s, uint32_t k0, uint32_t k1, 
       std::memcpy(tail, source, static_cast<size_t>(s.numel - first) * 4);
       source = tail;
     }
-    Word v[kRow / kWidth] = {};
+    Word v[kVectors] = {};
     for (int k = 0; k < kDigits; ++k) {
       const int64_t element = first + k * kRow;
       const int64_t index = element < s.numel ? s.scale_index(element) : current;  // padding: any scale will do
@@ -215,83 +159,11 @@ inline void add_granule(const uint8_t* __restrict bytes, int digits, uint16_t* _
     }
 }
 
-// Packs `sum_digits` rows of sums into 32 words: floor(v * 2^32 / base^digits) + 1.
-inline void pack_words(const uint16_t* __restrict sums, uint32_t base, int sum_digits, uint64_t limit,
-                       uint32_t* __restrict words) {
-  uint32_t v[kRow] = {};
-  for (int k = 0; k < sum_digits; ++k)
-    for (int j = 0; j < kRow; ++j) v[j] = v[j] * base + sums[k * kRow + j];
-  for (int j = 0; j < kRow; ++j) words[j] = static_cast<uint32_t>((static_cast<uint64_t>(v[j]) << 32) / limit) + 1;
-}
-
 void add(const uint8_t* payloads, int64_t num_payloads, int64_t granules, int digits, int sum_digits,
          uint32_t* words) {
-  const uint32_t base = static_cast<uint32_t>(2 * num_payloads + 1);
-  uint64_t limit = 1;
-  for (int k = 0; k < sum_digits; ++k) limit *= base;
-  uint16_t sums[5 * 32 * kRow];  // sum_digits granules in, `digits` granules of words out; sum_digits <= 20
-  for (int64_t first = 0; first < granules; first += sum_digits) {
-    const int64_t count = std::min<int64_t>(sum_digits, granules - first);
-    std::memset(sums, 0, sizeof sums);
-    for (int64_t p = 0; p < num_payloads; ++p)
-      for (int64_t g = 0; g < count; ++g)
-        add_granule(payloads + (p * granules + first + g) * kRow, digits, sums + g * digits * kRow);
-    const int64_t packs = (count * digits + sum_digits - 1) / sum_digits;
-    for (int64_t pack = 0; pack < packs; ++pack)
-      pack_words(sums + pack * sum_digits * kRow, base, sum_digits, limit,
-                 words + (first / sum_digits * digits + pack) * kRow);
-  }
-}
-
-// Walks the rows of a lane in order and tells where each row's elements live.
-struct RowCursor {
-  const Segment* segment;
-  const Segment* end;
-
-  // The row's element offset in its tensor and how many of its 32 elements exist (0: padding).
-  int64_t locate(int64_t row, int64_t* element) {
-    while (segment + 1 < end && row >= segment[1].row) ++segment;
-    *element = (row - segment->row) * kRow;
-    return row < segment->row ? 0 : std::clamp<int64_t>(segment->numel - *element, 0, kRow);
-  }
-};
-
-inline void store_row(const int32_t* __restrict level, float step, int64_t count, float* __restrict out) {
-  if (count == kRow) {
-    for (int j = 0; j < kRow; ++j) out[j] = static_cast<float>(level[j]) * step;
-  } else {
-    for (int64_t j = 0; j < count; ++j) out[j] = static_cast<float>(level[j]) * step;
-  }
-}
-
-// Takes the leading digit off 32 fractions: the high half of w * base; the low half remains.
-inline void pop_digit(uint32_t* __restrict w, uint32_t base, int32_t zero, int32_t* __restrict level) {
-  for (int j = 0; j < kRow; ++j) {
-    const uint64_t t = static_cast<uint64_t>(w[j]) * base;
-    level[j] = static_cast<int32_t>(t >> 32) - zero;
-    w[j] = static_cast<uint32_t>(t);
-  }
-}
-
-void decode_sum(const uint32_t* words, int64_t num_shards, int64_t rows_per_shard, int num_summands, int sum_digits,
-                const Segment* segments, int64_t num_segments, const float* steps, float* x) {
-  if (num_segments == 0) return;
-  const uint32_t base = static_cast<uint32_t>(2 * num_summands + 1);
-  RowCursor cursor{segments, segments + num_segments};
-  for (int64_t shard = 0; shard < num_shards; ++shard)
-    for (int64_t first = 0; first < rows_per_shard; first += sum_digits, words += kRow) {
-      alignas(64) uint32_t w[kRow];
-      alignas(64) int32_t level[kRow];
-      std::memcpy(w, words, sizeof w);
-      const int64_t count = std::min<int64_t>(sum_digits, rows_per_shard - first);
-      for (int64_t k = 0; k < count; ++k) {
-        pop_digit(w, base, num_summands, level);
-        int64_t element;
-        const int64_t present = cursor.locate(shard * rows_per_shard + first + k, &element);
-        if (present > 0)
-          store_row(level, steps[cursor.segment->scale_index(element)], present, x + cursor.segment->offset + element);
-      }
-    }
+  const auto add_one = [digits](const uint8_t* bytes, uint16_t* sums) { add_granule(bytes, digits, sums); };
+  add_payloads<uint16_t>(payloads, num_payloads, granules, kRow, digits, static_cast<uint32_t>(2 * num_payloads + 1),
+                         sum_digits, add_one, words);
 }
 
 void decode_own(const uint8_t* payload, int digits, const Segment* segments, int64_t num_segments,
@@ -317,6 +189,6 @@ void decode_own(const uint8_t* payload, int digits, const Segment* segments, int
 
 }  // namespace
 
-extern const TernaryKernels ternary{scales, encode, add, decode_sum, decode_own};
+extern const TernaryKernels ternary{scales, encode, add, decode_words, decode_own};
 
 }  // namespace tw::TW_ISA

@@ -2,22 +2,13 @@
 //
 // A lane is a sequence of rows of 32 elements; every tensor of the lane starts on a granule, that is on a multiple of
 // `digits` rows. Byte j of granule g holds `digits` digits; digit k is element 32*k + j of the granule. Padding is 0.
-// The bytes are defined in docs/wire.md, the arithmetic in src/thinwire/kernels/reference.py; both must match.
+// The bytes are defined in docs/wire.md, the arithmetic in src/thinwire/kernels/reference/ternary.py; both must match.
 #pragma once
 #include <cstdint>
 
+#include "lane.h"
+
 namespace tw {
-
-constexpr int64_t kRow = 32;
-
-// One tensor of a lane, or a run of its elements that begins at element `start` (a multiple of kRow). `block`
-// elements of the tensor share a scale (a multiple of kRow, or 0: all of them); `scale` is the tensor's first.
-struct Segment {
-  int64_t offset, numel, row, scale, block, start;
-
-  int64_t scale_index(int64_t element) const { return scale + (block == 0 ? 0 : (start + element) / block); }
-};
-constexpr int64_t kColumns = sizeof(Segment) / sizeof(int64_t);
 
 struct TernaryKernels {
   void (*scales)(const float* x, const Segment* segments, int64_t num_segments, double clip, bool scaler_is_bound,

@@ -1,4 +1,4 @@
-"""What all tests share: the option --data, the kernels and devices of this machine, the hypothesis profiles."""
+"""What all tests share: the option --data, the kernels and devices here, the hypothesis profiles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ settings.load_profile("thinwire")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--data", type=Path, metavar="DIR", help="folder with the data sets; tests that need it skip otherwise"
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="folder with the data sets; tests that need it skip otherwise",
     )
 
 

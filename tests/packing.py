@@ -18,7 +18,9 @@ from thinwire.spec import Layout, Spec
 CPU = torch.device("cpu")
 
 
-def bound(text: str, layout: Layout, world: int = 1, rank: int = 0, kernels: Kernels | None = None) -> BoundCodec:
+def bound(
+    text: str, layout: Layout, world: int = 1, rank: int = 0, kernels: Kernels | None = None
+) -> BoundCodec:
     return tw.parse(text).bind(layout, Place(world, rank, CPU, kernels or pick(CPU)))
 
 

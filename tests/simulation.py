@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from thinwire.plan import Plan
 from thinwire.policy import Model, Policy
 from thinwire.spec import Layout, Spec
 
+CPU = torch.device("cpu")
 Gradients = dict[str, Tensor]
 Source = Callable[[int, int], Mapping[str, Tensor]]  # (step, rank) to gradients
 
@@ -33,9 +35,9 @@ class Simulation:
     seed: int = 0
     buckets: tuple[tuple[str, ...], ...] | None = None
     keep_dense: tuple[str, ...] = ()
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
 
-    @property
+    @cached_property
     def plan(self) -> Plan:
         policy = Policy.of(self.codec, self.keep_dense)
         return Plan.of(policy, Model(self.specs), self.world, self.memory, self.route)
@@ -43,6 +45,7 @@ class Simulation:
     def engine(self, group: ThreadGroup) -> Engine:
         return Engine(self.plan, group, self.device, self.seed, self.kernels)
 
+    @cached_property
     def layouts(self) -> list[Layout]:
         by_name = {spec.name: spec for spec in self.specs}
         names = self.buckets or (tuple(by_name),)
@@ -51,7 +54,7 @@ class Simulation:
     def step(self, engine: Engine, gradients: Mapping[str, Tensor], unit: float = 1.0) -> Gradients:
         """One step of one rank: its gradients in, the means out."""
         means: Gradients = {}
-        for layout in self.layouts():
+        for layout in self.layouts:
             flat = [gradients[name].flatten() for name in layout.names]
             buffer = torch.cat(flat).to(self.device)
             engine.exchange(Bucket(buffer, layout, unit))
@@ -73,7 +76,9 @@ class Simulation:
         return replace(self, **changes)  # type: ignore[arg-type]
 
 
-def specs_of(sizes: Mapping[str, int | Sequence[int]], dtype: torch.dtype = torch.float32) -> tuple[Spec, ...]:
+def specs_of(
+    sizes: Mapping[str, int | Sequence[int]], dtype: torch.dtype = torch.float32
+) -> tuple[Spec, ...]:
     return tuple(
         Spec(name, (shape,) if isinstance(shape, int) else tuple(shape), dtype)
         for name, shape in sizes.items()

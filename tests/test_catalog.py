@@ -53,10 +53,16 @@ def test_chains() -> None:
     ("text", "sentence"),
     [
         ("", 'codec "": there is no codec "": known are dense, fp16, bf16, terngrad'),
-        ("terngard", 'codec "terngard": there is no codec "terngard": did you mean "terngrad"? known are dense'),
+        (
+            "terngard",
+            'codec "terngard": there is no codec "terngard": did you mean "terngrad"? known are dense',
+        ),
         ("zip", 'there is no codec "zip": known are'),
         ("TernGrad", 'there is no codec "TernGrad": did you mean "terngrad"?'),
-        ("terngrad:clp=2", 'codec "terngrad:clp=2": terngrad has no option "clp": it takes clip, scaler, scales'),
+        (
+            "terngrad:clp=2",
+            'codec "terngrad:clp=2": terngrad has no option "clp": it takes clip, scaler, scales',
+        ),
         ("terngrad:=2", 'terngrad has no option ""'),
         ("terngrad:clip=two", 'terngrad: clip="two" does not fit: a positive number, or "off"'),
         ("terngrad:clip=", 'terngrad: clip="" does not fit: a positive number'),
@@ -79,7 +85,10 @@ def test_chains() -> None:
         ("clip", 'codec "clip" ends in a stage: add a coder behind it, for example ">> ternary"'),
         ("clip:0 >> dense", "clip: c=0 must be positive; leave the stage out"),
         ("clip:off >> dense", 'clip: c="off" does not fit: a positive number of standard deviations'),
-        ("bf16 >> terngrad", 'codec "bf16 >> terngrad": "bf16" packs numbers into bits, so it must be the last'),
+        (
+            "bf16 >> terngrad",
+            'codec "bf16 >> terngrad": "bf16" packs numbers into bits, so it must be the last',
+        ),
         ("clip >>", 'there is no codec ""'),
         (">> dense", 'there is no codec ""'),
         ("clip > dense", 'there is no codec "clip > dense": known are'),

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from packing import bound, transform
 from torch import Tensor
 
 import thinwire as tw
+from packing import bound, transform
 from thinwire.codec import Codec
 from thinwire.coders.base import Coder, Merge, Packer, Place
 from thinwire.coders.floats import Cast, Dense
@@ -117,5 +117,8 @@ def test_without_stages_numbers_are_not_copied() -> None:
 def test_offers_are_zero_words_where_nothing_is_agreed() -> None:
     layout = Layout.packed([Spec("a", (3,)), Spec("b", (64,))])
     x = torch.ones(67)
-    sizes = [bound(t, layout).offer(x).numel() for t in ("dense", "terngrad:scales=own", "terngrad", "terngrad:block=32")]
+    sizes = [
+        bound(t, layout).offer(x).numel()
+        for t in ("dense", "terngrad:scales=own", "terngrad", "terngrad:block=32")
+    ]
     assert sizes == [0, 0, 2, 3]

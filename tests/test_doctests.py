@@ -20,7 +20,9 @@ MODULES = [
 
 def test_there_are_examples() -> None:
     finder = doctest.DocTestFinder(exclude_empty=True)
-    examples = [e for name in MODULES for test in finder.find(importlib.import_module(name)) for e in test.examples]
+    examples = [
+        e for name in MODULES for test in finder.find(importlib.import_module(name)) for e in test.examples
+    ]
     assert len(examples) >= 10
 
 

@@ -1,4 +1,4 @@
-"""The engine on thread ranks: T5, C1, C3, D1 and E2 of the papers, buckets, non-finite gradients, mismatches."""
+"""The engine on thread ranks: T5, C1, C3, D1, E2 of the papers, buckets, non-finite numbers, mismatches."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
+
 from packing import Packed, one_tensor, pack
 from simulation import (
     Gradients,
@@ -18,8 +20,6 @@ from simulation import (
     same_bits,
     specs_of,
 )
-from torch import Tensor
-
 from thinwire.engine import Engine
 from thinwire.errors import PlanError
 from thinwire.groups.thread import ThreadGroup, run_ranks
@@ -137,9 +137,14 @@ def test_a_rebuilt_bucket_changes_no_bits() -> None:
 
     def work(group: ThreadGroup) -> list[Gradients]:
         engine = simulation.engine(group)
-        cuts = (None, (("one", "bias"), ("fc", "norm"), ("conv",)), (("conv",), ("fc", "one"), ("bias", "norm")))
+        cuts = (
+            None,
+            (("one", "bias"), ("fc", "norm"), ("conv",)),
+            (("conv",), ("fc", "one"), ("bias", "norm")),
+        )
         return [
-            simulation.but(buckets=cut).step(engine, source(step, group.rank)) for step, cut in enumerate(cuts)
+            simulation.but(buckets=cut).step(engine, source(step, group.rank))
+            for step, cut in enumerate(cuts)
         ]
 
     for means in run_ranks(3, work):
@@ -161,7 +166,9 @@ def test_ranks_draw_independently() -> None:
     specs = specs_of({"fc": 5000})
     x = torch.linspace(-1, 1, 5000)
     errors = [
-        (Simulation("terngrad:off", specs, world).run(lambda step, rank: {"fc": x})[0][0]["fc"] - x).square().sum()
+        (Simulation("terngrad:off", specs, world).run(lambda step, rank: {"fc": x})[0][0]["fc"] - x)
+        .square()
+        .sum()
         for world in (1, 8)
     ]
     assert (errors[0] / errors[1]).item() == pytest.approx(8, rel=0.2)
@@ -268,7 +275,7 @@ def test_planned_bytes_are_metered_bytes(world: int) -> None:
                 totals.append(engine.group.total_bytes - before)
             return totals
 
-        planned = simulation.plan.step_bytes(simulation.layouts())
+        planned = simulation.plan.step_bytes(simulation.layouts)
         for totals in run_ranks(world, work):
             assert totals[1:] == [planned, planned]
             assert totals[0] == planned + len(buckets) * 32 * (world - 1)  # layouts are compared once
@@ -360,7 +367,7 @@ def test_seconds_go_to_the_stages() -> None:
 
 
 def test_device(device: torch.device) -> None:
-    """The same line on another device gives the bits of the CPU (no clipping: sigma is summed in another order)."""
+    """The same line on another device gives the bits of the CPU; not with clipping: sigma's order differs."""
     simulation = Simulation("terngrad:off", SPECS, 2)
     expected = simulation.run(gaussian(SPECS), steps=2)
     found = simulation.but(device=device).run(gaussian(SPECS), steps=2)

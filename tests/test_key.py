@@ -31,7 +31,12 @@ def test_the_mix_is_splitmix64() -> None:
 
 @pytest.mark.parametrize(
     ("key", "name"),
-    [(Key(0, 0, 0), ""), (Key(0, 0, 0), "fc.weight"), (Key(1, 2, 3), "conv1.weight"), (Key(-1, 2**40, 7), "größe")],
+    [
+        (Key(0, 0, 0), ""),
+        (Key(0, 0, 0), "fc.weight"),
+        (Key(1, 2, 3), "conv1.weight"),
+        (Key(-1, 2**40, 7), "größe"),
+    ],
 )
 def test_words_follow_from_the_definition(key: Key, name: str) -> None:
     """m = mix(seed); then m = mix(m ^ part) for step, the name's hash and rank; the low word is k0."""

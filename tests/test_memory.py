@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from thinwire.errors import PlanError
-from thinwire.memory import MEMORIES, NoMemory, Residual, make_memory
+from thinwire.memory import NoMemory, Residual, make_memory
 from thinwire.spec import Layout, Spec
 
 LAYOUT = Layout((Spec("a", (3,)), Spec("b", (2,))), (0, 4))
@@ -108,6 +108,6 @@ def test_no_memory_holds_nothing() -> None:
 
 
 def test_memories_by_name() -> None:
-    assert {name: type(make_memory(name)) for name in MEMORIES} == {"none": NoMemory, "residual": Residual}
+    assert (type(make_memory("none")), type(make_memory("residual"))) == (NoMemory, Residual)
     with pytest.raises(PlanError, match='there is no memory "elephant": known are none, residual'):
         make_memory("elephant")

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 import torch
-from packing import CPU
-from simulation import specs_of
 from torch import nn
 
+from packing import CPU
+from simulation import specs_of
 from thinwire.coders.base import Place
 from thinwire.errors import PlanError
 from thinwire.kernels import pick
@@ -42,7 +42,9 @@ def test_tensors_beside_a_compressed_codec_are_added_in_rank_order() -> None:
 
 
 def test_a_route_can_be_chosen() -> None:
-    assert {e.route for e in plan("terngrad", route="allgather").entries if e.codec.name == "terngrad"} == {"allgather"}
+    assert {e.route for e in plan("terngrad", route="allgather").entries if e.codec.name == "terngrad"} == {
+        "allgather"
+    }
     assert {e.route for e in plan("dense", route="sharded").entries} == {"sharded"}
     with pytest.raises(PlanError, match='route "allreduce" takes only sum: use route "sharded"'):
         plan("terngrad", route="allreduce")
@@ -81,7 +83,7 @@ def test_worlds_a_codec_cannot_serve_are_refused() -> None:
 
 
 def test_bytes_of_a_known_model() -> None:
-    """fc1.weight: 13 granules, 4 shards of 4 granules of 32 bytes out, 2 packs of 128 bytes back; the rest dense."""
+    """fc1.weight: 13 granules, 4 shards of 4 x 32 bytes out, 2 packs of 128 bytes back; the rest is dense."""
     dense_granules = -(-(50 + 2000 + 40) * 4 // 8)
     shard = -(-dense_granules // 4) * 8
     ternary = 3 * 4 * 32 + 3 * 2 * 128
@@ -130,7 +132,11 @@ def test_lanes_of_a_bucket() -> None:
 def test_codecs_that_differ_in_the_last_digit_get_lanes_of_their_own() -> None:
     codecs = {"fc1.weight": "terngrad:clip=2.5000001", "fc2.weight": "terngrad:clip=2.5000002"}
     lanes = plan(codecs).lanes(Layout.packed(SPECS), Place(4, 0, CPU, pick(CPU)))
-    assert [lane.layout.names for lane in lanes] == [("fc1.weight",), ("fc1.bias", "fc2.bias"), ("fc2.weight",)]
+    assert [lane.layout.names for lane in lanes] == [
+        ("fc1.weight",),
+        ("fc1.bias", "fc2.bias"),
+        ("fc2.weight",),
+    ]
 
 
 def test_digests_are_equal_only_for_equal_plans() -> None:

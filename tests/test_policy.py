@@ -75,9 +75,11 @@ def test_safe_defaults() -> None:
 def test_every_default_can_be_switched_off(word: str) -> None:
     whole = chosen(Policy.of("terngrad"))
     without = chosen(Policy.of("terngrad", keep_dense=[w for w in KEEP_DENSE if w != word]))
-    assert sum(codec == "terngrad" for codec, _ in without.values()) > sum(
-        codec == "terngrad" for codec, _ in whole.values()
-    ) or word == "vector"  # what "vector" lets go is caught by "small"
+    assert (
+        sum(codec == "terngrad" for codec, _ in without.values())
+        > sum(codec == "terngrad" for codec, _ in whole.values())
+        or word == "vector"
+    )  # what "vector" lets go is caught by "small"
     assert all(codec == "terngrad" for codec, _ in chosen(Policy.of("terngrad", keep_dense=())).values())
 
 
@@ -127,7 +129,9 @@ def test_what_is_no_codec_is_refused(value: object) -> None:
 
 
 def test_bad_words_and_texts_are_refused() -> None:
-    with pytest.raises(PlanError, match='keep_dense: "bias" is no rule: known are vector, small, embedding, last'):
+    with pytest.raises(
+        PlanError, match='keep_dense: "bias" is no rule: known are vector, small, embedding, last'
+    ):
         Policy.of("terngrad", keep_dense=("bias",))
     with pytest.raises(CodecError, match='did you mean "terngrad"'):
         Policy.of({"fc*": "terngard"})

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from simulation import Gradients, Simulation, assert_same, gaussian, specs_of
 from torch import Tensor
 
+from simulation import Gradients, Simulation, assert_same, gaussian, specs_of
 from thinwire.engine import Engine
 from thinwire.errors import StateError
 from thinwire.groups.thread import ThreadGroup, run_ranks
@@ -83,7 +83,9 @@ def test_the_step_alone_must_be_restored() -> None:
 def test_gathered_states_are_the_same_on_every_rank() -> None:
     first, *others = states(simulation(3), gather=True)
     for other in others:
-        assert {k: v for k, v in other.items() if k != "ranks"} == {k: v for k, v in first.items() if k != "ranks"}
+        assert {k: v for k, v in other.items() if k != "ranks"} == {
+            k: v for k, v in first.items() if k != "ranks"
+        }
         for mine, theirs in zip(first["ranks"], other["ranks"], strict=True):
             for kind in mine:
                 assert_same(mine[kind], theirs[kind])

@@ -15,7 +15,7 @@ def explain(error: Exception, stage: str, group: Group) -> Exception:
     """The error to raise for an exchange that failed with `error` in `stage`.
 
     1. Ranks that disagree on the plan all know it already: nothing to find out.
-    2. An error on the wire is most likely a peer's: every rank says what it saw, those that stay silent are dead.
+    2. An error on the wire is most likely a peer's: every rank says what it saw; the silent one is to blame.
     3. Any other error is this rank's own: the peers are told, and see it named.
     """
     if isinstance(error, PlanError) and stage == COMPARE:

@@ -11,11 +11,17 @@ from typing import Any
 from thinwire.codec import Codec
 from thinwire.coders.base import Coder
 from thinwire.coders.floats import Cast, Dense
+from thinwire.coders.qsgd import Qsgd
+from thinwire.coders.sign import Sign
 from thinwire.coders.ternary import Ternary
 from thinwire.errors import CodecError
-from thinwire.options import read_options
+from thinwire.options import option_texts, read_options
 from thinwire.stages.base import LinearStage, SelectingStage, Stage
 from thinwire.stages.clip import Clip
+from thinwire.stages.dgc import Dgc
+from thinwire.stages.lowrank import LowRank
+from thinwire.stages.pca import Pca
+from thinwire.stages.topk import TopK
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,12 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
         "terngrad": Entry(Ternary, "{-1, 0, +1} times a scale per layer", bare="clip"),
         "clip": Entry(Clip, "stage: cut at c standard deviations", bare="c"),
         "ternary": Entry(Ternary, "terngrad without clipping, for chains", {"clip": float("inf")}),
+        "qsgd": Entry(Qsgd, "a few bits times a scale per block", bare="bits"),
+        "sign": Entry(Sign, "one bit and two values per layer"),
+        "topk": Entry(TopK, "the largest elements and their places", bare="ratio", default_coder=Dense()),
+        "dgc": Entry(Dgc, "topk with momentum correction and a warm-up", bare="ratio", default_coder=Dense()),
+        "gradiveq": Entry(Pca, "slices in a basis all ranks share", bare="ratio", default_coder=Dense()),
+        "powersgd": Entry(LowRank, "matrices as products of two thin ones", bare="rank", default_coder=Dense()),
     }
 )
 
@@ -66,6 +78,8 @@ def parse(text: str) -> Codec:
         if isinstance(link, SelectingStage):
             selecting = link
         elif isinstance(link, LinearStage):
+            if link.learns and linear:
+                raise CodecError(f'codec "{text}": "{part}" learns from the mean, so it must be the first link')
             linear.append(link)
     return Codec(text, tuple(linear), coder, selecting)
 
@@ -86,22 +100,8 @@ def _link(part: str, text: str) -> Stage | Coder:
         hint = f'did you mean "{close[0]}"? ' if close else ""
         raise CodecError(f'codec "{text}": there is no codec "{name}": {hint}known are {", ".join(CATALOG)}')
     entry = CATALOG[name]
-    texts = _option_texts(rest, name, entry, text)
+    texts = option_texts(rest, entry.bare, name, f'codec "{text}"')
     for option in texts:
         if option in entry.fixed:
             raise CodecError(f'codec "{text}": {option} is fixed by the name "{name}"')
     return entry.link(**entry.fixed, **read_options(entry.link, texts, f'codec "{text}": {name}'))
-
-
-def _option_texts(rest: str, name: str, entry: Entry, text: str) -> dict[str, str]:
-    texts: dict[str, str] = {}
-    for item in filter(None, (item.strip() for item in rest.split(","))):
-        option, equals, value = (piece.strip() for piece in item.partition("="))
-        if not equals:
-            if entry.bare is None:
-                raise CodecError(f'codec "{text}": {name} takes no bare value "{item}": write option=value')
-            option, value = entry.bare, item
-        if option in texts:
-            raise CodecError(f'codec "{text}": option {option} of {name} is given twice')
-        texts[option] = value
-    return texts

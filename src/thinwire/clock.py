@@ -5,14 +5,25 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 STAGES = ("agree", "encode", "travel", "merge", "decode")
 COMPARE = "compare plans"  # of an exchange that has no time of its own: it happens once
 PREPARE = "prepare"
 
 
+@dataclass(frozen=True)
+class Event:
+    """Something that took time, in seconds of `time.perf_counter`, for one part of the lanes or for all."""
+
+    what: str
+    start: float
+    end: float
+    part: int | None = None
+
+
 class Clock:
-    """Adds up wall-clock time by stage.
+    """Adds up wall-clock time by stage. While `events` is a list, every stage is noted in it.
 
     >>> clock = Clock()
     >>> with clock.stage("encode"): pass
@@ -23,11 +34,15 @@ class Clock:
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self.current = PREPARE
+        self.events: list[Event] | None = None
 
     @contextlib.contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def stage(self, name: str, part: int | None = None) -> Iterator[None]:
         self.current = name
         start = time.perf_counter()
         yield  # after an exception `current` must go on naming this stage
-        self.seconds[name] += time.perf_counter() - start
+        end = time.perf_counter()
+        self.seconds[name] += end - start
+        if self.events is not None:
+            self.events.append(Event(name, start, end, part))
         self.current = PREPARE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from thinwire.coders.base import Coder, Merge, Place
 from thinwire.options import show_options
 from thinwire.spec import Layout, Spec
-from thinwire.stages.base import BoundStage, LinearStage, Notes, RangedStage, SelectingStage, Stage
+from thinwire.stages.base import NOTHING, BoundStage, LinearStage, Notes, RangedStage, SelectingStage, Stage
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,10 @@ class Codec:
     coder: Coder
     selecting: SelectingStage | None = None
 
+    def __post_init__(self) -> None:
+        if self.selecting is not None:
+            self.selecting.around(self.coder)  # refuses a coder that it cannot feed
+
     @property
     def links(self) -> tuple[Stage | Coder, ...]:
         selecting = () if self.selecting is None else (self.selecting,)
@@ -39,6 +44,12 @@ class Codec:
     def packing(self) -> Coder:
         """What packs numbers into bits behind the linear stages: the coder, or the selecting stage around it."""
         return self.coder if self.selecting is None else self.selecting.around(self.coder)
+
+    def packing_at(self, step: int) -> Coder:
+        """`packing` with the sizes of one step's phase; how payloads merge is the same in all phases."""
+        if self.selecting is None:
+            return self.coder
+        return self.selecting.at(self.selecting.phase(step)).around(self.coder)
 
     @property
     def merge(self) -> Merge:
@@ -68,8 +79,10 @@ class Codec:
         """Every link with every option that is not its default: equal texts mean equal bytes on the wire."""
         return " >> ".join(f"{type(link).__name__}({show_options(link)})" for link in self.links)
 
-    def phase(self, step: int) -> str:
-        return " ".join(stage.phase(step) for stage in self.stages)
+    def phase(self, step: int, note: Mapping[str, Tensor] = NOTHING) -> str:
+        """The phases of its stages in a step, for a tensor of which `note` is remembered."""
+        stages = (link for link in (*self.stages, self.selecting) if link is not None)
+        return " ".join(stage.phase(step, note) for stage in stages)
 
     def refuses(self, spec: Spec) -> str | None:
         """Why a tensor must stay dense under this codec, or None."""
@@ -95,13 +108,14 @@ class BoundCodec:
             bound = stage.bind(inner, place, stage.phase(step), notes)
             self.stages.append(bound)
             inner = bound.out
-        self.packer = codec.packing.bind(inner, place)
+        self.packer = codec.packing_at(step).bind(inner, place)
         self.inner_numel = inner.numel
 
     @property
     def ranged(self) -> RangedStage | None:
         """The only stage, if it can be run part by part and the coder need not see all numbers first."""
-        if len(self.stages) == 1 and not self.packer.agree_words and isinstance(self.stages[0], RangedStage):
+        free = self.packer.spans and not self.packer.agree_words
+        if len(self.stages) == 1 and free and isinstance(self.stages[0], RangedStage):
             return self.stages[0]
         return None
 
@@ -120,14 +134,20 @@ class BoundCodec:
         """Where decoded numbers go before `finish`: x itself if there are no stages."""
         return x.new_empty(self.inner_numel) if self.stages else x
 
-    def finish(self, y: Tensor, x: Tensor) -> None:
-        """Decoded numbers, as the coder sees them, to the tensors of x."""
+    def finish(self, y: Tensor, x: Tensor) -> Tensor:
+        """Decoded numbers, as the coder sees them, to the tensors of x; returns what the first stage sees."""
         for before, stage in reversed(list(zip(self.stages, self.stages[1:], strict=False))):
             outer = y.new_empty(before.out.numel)
             stage.inverse(y, outer)
             y = outer
         if self.stages:
             self.stages[0].inverse(y, x)
+        return y
+
+    def set_unit(self, unit: float) -> None:
+        """Tells the stages the loss scale of the gradients at hand."""
+        for stage in self.stages:
+            stage.unit = unit
 
     def learn(self, y: Tensor, x: Tensor) -> None:
         """Shows the mean to the first stage: bases and samples come from the REDUCED result."""

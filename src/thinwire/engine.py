@@ -16,7 +16,7 @@ from thinwire.groups.metered import Metered
 from thinwire.kernels import Kernels, pick
 from thinwire.key import Key
 from thinwire.lane import Lane, lanes_digest
-from thinwire.memory import MEMORIES, Memory
+from thinwire.memory import Memory, make_memory
 from thinwire.plan import Plan
 from thinwire.coders.base import Place
 from thinwire.routes.base import Journey, Parcel, Route
@@ -78,12 +78,16 @@ class Engine:
         seed: int = 0,
         kernels: Kernels | None = None,
         error_every: int = ERROR_EVERY,
+        part_numel: int | None = None,
     ) -> None:
         self.plan, self.seed, self.step = plan, seed, 0
+        self.part_numel = part_numel  # elements that are encoded while the part before them travels
         self.group = Metered(group)
         self.clock = Clock()
         self.place = Place(group.size, group.rank, device, kernels or pick(device))
-        self.memories: dict[str, Memory] = {name: make() for name, make in MEMORIES.items()}
+        self.memories: dict[str, Memory] = {}
+        for entry in plan.entries:
+            self.memory(entry.memory)
         self.statistics = Statistics(error_every)
         self._journey = Journey(self.group, Scratch(device), self.clock)
         self.notes: Notes = {}
@@ -103,8 +107,11 @@ class Engine:
         commit(kept) if the mean is finite    the mean has the same bits on all ranks, so all ranks decide alike
         """
         self.clock.current = PREPARE
-        loads = [Load(lane, self._values(bucket, lane)) for lane in self._lanes_of(bucket.layout)]
+        lanes = self._lanes_of(bucket.layout)
+        self.statistics.note_exchange(lanes)
+        loads = [Load(lane, self._values(bucket, lane)) for lane in lanes]
         for load in loads:
+            load.lane.bound.set_unit(bucket.unit)
             self._memory(load).before(load.x, load.layout, bucket.unit)
         self._transform(loads)
         self._agree(loads)
@@ -139,17 +146,22 @@ class Engine:
         self.clock.current = PREPARE
 
     def _lanes_of(self, layout: Layout) -> list[Lane]:
-        key = layout, self.plan.phases(self.finite_steps)
+        key = layout, self.plan.phases(self.finite_steps, self.notes)
         lanes = self._lanes.get(key)
         if lanes is None:
-            lanes = self.plan.lanes(layout, self.place, self.finite_steps, self.notes)
+            lanes = self.plan.lanes(layout, self.place, self.finite_steps, self.notes, self.part_numel)
             self.compare_digests(lanes_digest(lanes), "buckets or codecs")
             self._lanes[key] = lanes
-            self.statistics.note_lanes(lanes)
         return lanes
 
+    def memory(self, text: str) -> Memory:
+        """The memory of all tensors whose plan says so; made when it is first asked for."""
+        if text not in self.memories:
+            self.memories[text] = make_memory(text, self.group.size)
+        return self.memories[text]
+
     def _memory(self, load: Load) -> Memory:
-        return self.memories[load.lane.memory]
+        return self.memory(load.lane.memory)
 
     def _values(self, bucket: Bucket, lane: Lane) -> Tensor:
         """The bucket as this lane's codec takes it: in its own dtype, or as float32."""
@@ -223,19 +235,26 @@ class Engine:
     def _finish(self, load: Load, bucket: Bucket) -> None:
         """Undoes the stages, believes the memory where the mean is finite, and fills the bucket."""
         with self.clock.stage("decode"):
-            if load.lane.bound.ranged is None:
-                load.lane.bound.finish(load.y, load.x)
-            if load.lane.memory != "none" or load.lane.bound.stages:
-                pairs = zip(load.layout.names, load.layout.slices, strict=True)
-                finite = [name for name, piece in pairs if bool(torch.isfinite(load.x[piece]).all())]
+            bound = load.lane.bound
+            y = bound.finish(load.y, load.x) if bound.ranged is None else load.y
+            if load.lane.memory != "none" or bound.stages:
+                remembers = load.lane.memory != "none"  # else the stage's numbers tell, and they are fewer
+                values, layout = (load.x, load.layout) if remembers else (y, bound.stages[0].out)
+                pairs = zip(layout.names, layout.slices, strict=True)
+                finite = [name for name, piece in pairs if _is_finite(values[piece])]
                 self._memory(load).commit(tuple(finite))
                 if len(finite) == len(load.layout.names):
-                    load.lane.bound.learn(load.y, load.x)
+                    bound.learn(y, load.x)
                 else:
                     self._finite = False
             if load.x is not bucket.buffer:
                 for piece in load.layout.slices:
                     bucket.buffer[piece] = load.x[piece]
+
+
+def _is_finite(x: Tensor) -> bool:
+    """One pass and no temporary: NaN is both the least and the greatest of numbers."""
+    return x.numel() == 0 or all(bool(torch.isfinite(end)) for end in x.aminmax())
 
 
 def _by_route(loads: list[Load]) -> dict[Route, list[Load]]:

@@ -23,29 +23,25 @@ class Lane:
     bound: BoundCodec
     memory: str
     route: Route
+    part_numel: int | None = None  # None: PART_NUMEL
     parts: tuple[Packer, ...] = field(init=False)
+    ranges: tuple[tuple[int, int], ...] | None = field(init=False)  # if a stage makes numbers by parts
 
     def __post_init__(self) -> None:
-        count = max(1, round(self.layout.numel / PART_NUMEL))
+        count = max(1, round(self.layout.numel / (self.part_numel or PART_NUMEL)))
         if self.bound.codec.own_dtype and self.route.takes == {Merge.SUM}:
             count = 1  # as DDP adds it: a ring cut elsewhere adds in another order
-        packer, ranged = self.bound.packer, self.bound.ranged
+        packer, ranged, ranges = self.bound.packer, self.bound.ranged, None
+        if ranged is not None:
+            ranges = tuple(ranged.ranges(count)) if count > 1 else ((0, self.bound.inner_numel),)
         if count == 1:
             parts = [packer]
-        elif ranged is not None:
-            parts = [packer.span(first, last) for first, last in ranged.ranges(count)]
+        elif ranges is not None:
+            parts = [packer.span(first, last) for first, last in ranges]
         else:
             parts = packer.parts(count)
+        object.__setattr__(self, "ranges", ranges)
         object.__setattr__(self, "parts", tuple(parts))
-
-    @property
-    def ranges(self) -> list[tuple[int, int]] | None:
-        """Which of its numbers each part holds, if a stage makes them part by part."""
-        if self.bound.ranged is None:
-            return None
-        if len(self.parts) == 1:
-            return [(0, self.bound.inner_numel)]
-        return self.bound.ranged.ranges(len(self.parts))
 
     @property
     def layout(self) -> Layout:
@@ -60,7 +56,8 @@ class Lane:
 def lanes_digest(lanes: Iterable[Lane]) -> bytes:
     """32 bytes that are equal on two ranks only if these lanes make the same messages."""
     text = "\n".join(
-        f"{lane.layout.digest.hex()} {lane.bound.codec.canonical} {lane.bound.phase} {lane.memory} {lane.route.name}"
+        f"{lane.layout.digest.hex()} {lane.bound.codec.canonical} {lane.bound.phase} {lane.memory} "
+        f"{lane.route.name} {[part.num_granules for part in lane.parts]}"
         for lane in lanes
     )
     return hashlib.blake2b(text.encode(), digest_size=32).digest()

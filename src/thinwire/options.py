@@ -16,6 +16,25 @@ def option(default: Any, read: Callable[[str], Any], rule: str, show: Callable[[
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def option_texts(rest: str, bare: str | None, name: str, place: str) -> dict[str, str]:
+    """Cuts "0.01,k=5" into option texts; a value without a name is for the option `bare`.
+
+    >>> option_texts("0.01, chunk=64", "ratio", "topk", "")
+    {'ratio': '0.01', 'chunk': '64'}
+    """
+    texts: dict[str, str] = {}
+    for item in filter(None, (item.strip() for item in rest.split(","))):
+        option, equals, value = (piece.strip() for piece in item.partition("="))
+        if not equals:
+            if bare is None:
+                raise CodecError(f'{place}: {name} takes no bare value "{item}": write option=value')
+            option, value = bare, item
+        if option in texts:
+            raise CodecError(f"{place}: option {option} of {name} is given twice")
+        texts[option] = value
+    return texts
+
+
 def read_options(cls: type, texts: dict[str, str], place: str) -> dict[str, Any]:
     """Parses option texts by the fields of a link class; `place` names the link in errors."""
     fields = {field.name: field for field in dataclasses.fields(cls)}
@@ -61,3 +80,12 @@ def number_or_off(text: str) -> float:
 def show_number_or_off(value: float) -> str:
     """All digits: ranks compare these texts to find out whether their codecs are the same."""
     return "off" if math.isinf(value) else repr(value)
+
+
+def yes_or_no(text: str) -> bool:
+    """Reads "on" or "off"."""
+    return one_of("on", "off")(text) == "on"
+
+
+def show_yes_or_no(value: bool) -> str:
+    return "on" if value else "off"

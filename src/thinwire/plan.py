@@ -14,14 +14,15 @@ from thinwire.errors import PlanError
 from thinwire.groups.base import sum_bytes
 from thinwire.kernels import backends
 from thinwire.lane import Lane, step_bytes
-from thinwire.memory import MEMORIES
+from thinwire.memory import memory_text
 from thinwire.policy import Model, Policy
 from thinwire.routes.base import default_route_name
 from thinwire.routes.table import route_named
 from thinwire.spec import Layout, Spec
-from thinwire.stages.base import Notes
+from thinwire.stages.base import NOTHING, Notes
 
 WIRE_VERSION = 1
+HORIZON = 10_000  # steps over which phases are averaged
 _FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
 
 
@@ -37,6 +38,22 @@ class Entry:
 
     def __str__(self) -> str:
         return f"{self.spec} | {self.codec.canonical} | {self.memory} | {self.route}"
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Steps one behind the other in the same phase, and what one rank sends in each."""
+
+    phase: str
+    first: int
+    num_steps: int
+    step_bytes: int
+
+
+def mean_bytes(stretches: Iterable[Stretch]) -> float:
+    """What one rank sends in a step, on average."""
+    listed = list(stretches)
+    return sum(s.num_steps * s.step_bytes for s in listed) / sum(s.num_steps for s in listed)
 
 
 @dataclass(frozen=True)
@@ -57,8 +74,7 @@ class Plan:
         """
         if not model.specs:
             raise PlanError("the model has no trainable parameters: there is nothing to send")
-        if memory is not None and memory not in MEMORIES:
-            raise PlanError(f'there is no memory "{memory}": known are {", ".join(MEMORIES)}')
+        memory = None if memory is None else memory_text(memory)
         mixed = any(codec.merge is not Merge.SUM for codec in policy.codecs)
         entries = []
         for spec in model.specs:
@@ -77,11 +93,19 @@ class Plan:
         """Both plans' tensors in one plan."""
         return Plan(self.entries + other.entries, self.world)
 
-    def phases(self, step: int) -> tuple[str, ...]:
+    def phases(self, step: int, notes: Notes | None = None) -> tuple[str, ...]:
         """The phase of every tensor's codec in a step; bytes change only when this does."""
-        return tuple(entry.codec.phase(step) for entry in self.entries)
+        known = notes or {}
+        return tuple(entry.codec.phase(step, known.get(entry.spec.name, NOTHING)) for entry in self.entries)
 
-    def lanes(self, bucket: Layout, place: Place, step: int = 0, notes: Notes | None = None) -> list[Lane]:
+    def lanes(
+        self,
+        bucket: Layout,
+        place: Place,
+        step: int = 0,
+        notes: Notes | None = None,
+        part_numel: int | None = None,
+    ) -> list[Lane]:
         """The lanes of a bucket, in the order of their first tensors, in the phase of a step."""
         by_name = {entry.spec.name: entry for entry in self.entries}
         groups: dict[tuple[str, str, str, torch.dtype], list[int]] = {}
@@ -95,7 +119,7 @@ class Plan:
                 tuple(bucket.specs[i] for i in members), tuple(bucket.offsets[i] for i in members)
             )
             codec = by_name[layout.names[0]].codec
-            lanes.append(Lane(codec.bind(layout, place, step, notes), memory, route_named(route)))
+            lanes.append(Lane(codec.bind(layout, place, step, notes), memory, route_named(route), part_numel))
         return lanes
 
     @property
@@ -104,11 +128,43 @@ class Plan:
         text = "\n".join([f"thinwire wire {WIRE_VERSION}, world {self.world}", *map(str, self.entries)])
         return hashlib.blake2b(text.encode(), digest_size=32).digest()
 
-    def step_bytes(self, buckets: Iterable[Layout] | None = None, step: int = 0) -> int:
-        """What one rank sends in a step; by default as if the model were one bucket."""
+    def step_bytes(
+        self,
+        buckets: Iterable[Layout] | None = None,
+        step: int = 0,
+        notes: Notes | None = None,
+        part_numel: int | None = None,
+    ) -> int:
+        """What one rank sends in a step; by default as if the model were one bucket.
+
+        Exact. Where sizes follow from what was learnt (gradiveq's energy=), `notes` must be what the engine
+        knows; without them it is the most that can be sent.
+        """
         specs = (entry.spec for entry in self.entries)
         whole = buckets if buckets is not None else [Layout.packed(specs)]
-        return sum(step_bytes(self.lanes(bucket, dry_place(self.world), step)) for bucket in whole)
+        place = dry_place(self.world)
+        return sum(step_bytes(self.lanes(bucket, place, step, notes, part_numel)) for bucket in whole)
+
+    def stretches(
+        self, buckets: Iterable[Layout] | None = None, part_numel: int | None = None, horizon: int = HORIZON
+    ) -> list[Stretch]:
+        """The first `horizon` steps, cut where a phase begins; one stretch for codecs without phases."""
+        whole = None if buckets is None else list(buckets)
+        codecs = {entry.codec.canonical: entry.codec for entry in self.entries}.values()
+        firsts: list[tuple[int, str]] = []
+        for step in range(horizon):
+            phase = ", ".join(dict.fromkeys(filter(None, (codec.phase(step) for codec in codecs))))
+            if not firsts or phase != firsts[-1][1]:
+                firsts.append((step, phase))
+        sizes: dict[str, int] = {}
+        for step, phase in firsts:
+            if phase not in sizes:
+                sizes[phase] = self.step_bytes(whole, step, None, part_numel)
+        ends = [step for step, _ in firsts[1:]] + [horizon]
+        return [
+            Stretch(phase, step, end - step, sizes[phase])
+            for (step, phase), end in zip(firsts, ends, strict=True)
+        ]
 
     @property
     def dense_bytes(self) -> int:
@@ -121,9 +177,16 @@ class Plan:
             f"{e.spec.name:<{width}}  {e.spec.numel:>10,}  {e.codec!s:<12} {e.memory:<8} {e.route:<9}  ({e.reason})"
             for e in self.entries
         ]
-        sent, dense = self.step_bytes(), self.dense_bytes
+        stretches, dense = self.stretches(), self.dense_bytes
+        sent = mean_bytes(stretches)
         ratio = f", {dense / sent:.2f}x fewer than fp32 all-reduce" if sent else ""
-        return "\n".join([*lines, f"{sent:,} bytes a step from each of {self.world} workers{ratio}"])
+        firsts = {stretch.phase: stretch for stretch in reversed(stretches)}
+        lines += [
+            f"phase {phase}: {firsts[phase].step_bytes:,} bytes a step, first in step {firsts[phase].first}"
+            for phase in reversed(firsts)
+            if len(stretches) > 1
+        ]
+        return "\n".join([*lines, f"{sent:,.0f} bytes a step from each of {self.world} workers{ratio}"])
 
 
 def dry_place(world: int) -> Place:

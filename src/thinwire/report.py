@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One tensor. `relative_error` is |g - Q(g)| / |g| of this rank's payload, None where it was not measured."""
+    """One tensor. `relative_error` is |g - Q(g)| / |g| of this rank's payload, None where it was not measured.
+
+    `learnt` holds what its codec found out, such as the energy that gradiveq's basis captures.
+    """
 
     name: str
     numel: int
@@ -16,6 +19,7 @@ class LayerReport:
     bytes_per_step: float
     bits_per_element: float
     relative_error: float | None
+    learnt: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,5 +59,6 @@ class Report:
             lines.append(
                 f"{layer.name:<{width}}  {layer.numel:>11,}  {layer.codec:<12}  {layer.bytes_per_step:>11,.0f}"
                 f"  {layer.bits_per_element:>6.2f}  {error}"
+                + "".join(f"  {what} {value:.4g}" for what, value in layer.learnt.items())
             )
         return "\n".join(lines)

@@ -10,14 +10,20 @@ from torch import Tensor
 
 from thinwire.engine import Engine
 from thinwire.errors import StateError
+from thinwire.stages.base import OWNED, Notes, owner
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 Memories = dict[str, dict[str, Tensor]]
 
 
 def local_state(engine: Engine) -> dict[str, Any]:
     """What this rank must keep to go on with the same bits."""
-    return {**_stamp(engine), "rank": engine.group.rank, "memories": _memories(engine)}
+    return {
+        **_stamp(engine),
+        "rank": engine.group.rank,
+        "memories": _memories(engine),
+        "notes": _notes(engine),
+    }
 
 
 def gathered_state(engine: Engine) -> dict[str, Any]:
@@ -26,12 +32,12 @@ def gathered_state(engine: Engine) -> dict[str, Any]:
     shapes = {kind: {name: tensor.numel() for name, tensor in kept.items()} for kind, kept in mine.items()}
     engine.compare_digests(_digest(shapes), "memories")
     flat = [tensor.flatten() for kept in mine.values() for tensor in kept.values()]
-    send = torch.cat(flat).view(torch.uint8) if flat else torch.empty(0, dtype=torch.uint8)
-    everyone = torch.empty(engine.group.size, send.numel(), dtype=torch.uint8, device=send.device)
+    send = torch.cat([torch.empty(0, device=engine.place.device), *flat])
+    everyone = torch.empty(engine.group.size, send.numel(), device=send.device)
     if flat:
-        engine.group.gather(send, everyone).wait()
-    ranks = [_unflatten(row.view(torch.float32), shapes) for row in everyone]
-    return {**_stamp(engine), "gathered": True, "ranks": ranks}
+        engine.group.gather(send.view(torch.uint8), everyone.view(torch.uint8)).wait()
+    ranks = [_unflatten(row, shapes) for row in everyone]
+    return {**_stamp(engine), "gathered": True, "ranks": ranks, "notes": _gathered_notes(engine)}
 
 
 def load_state(engine: Engine, state: Mapping[str, Any]) -> None:
@@ -39,11 +45,15 @@ def load_state(engine: Engine, state: Mapping[str, Any]) -> None:
     _check(engine, state)
     if state.get("gathered"):
         memories = _share(state["ranks"], engine.group.rank, engine.group.size)
+        notes = _owned_only(state["notes"], engine.group.rank, engine.group.size)
     else:
-        memories = state["memories"]
-    for kind, memory in engine.memories.items():
-        memory.load({n: t.to(engine.place.device) for n, t in memories.get(kind, {}).items()})
-    engine.step = int(state["step"])
+        memories, notes = state["memories"], state["notes"]
+    for kind in {*engine.memories, *memories}:
+        engine.memory(kind).load({n: t.to(engine.place.device) for n, t in memories.get(kind, {}).items()})
+    engine.notes.clear()  # the same dict: lanes hold it
+    for name, note in notes.items():
+        engine.notes[name] = {what: t.to(engine.place.device, copy=True) for what, t in note.items()}
+    engine.step, engine.finite_steps = int(state["step"]), int(state["finite_steps"])
 
 
 def _stamp(engine: Engine) -> dict[str, Any]:
@@ -51,6 +61,7 @@ def _stamp(engine: Engine) -> dict[str, Any]:
         "version": STATE_VERSION,
         "world": engine.group.size,
         "step": engine.step,
+        "finite_steps": engine.finite_steps,
         "seed": engine.seed,
         "plan": [str(entry) for entry in engine.plan.entries],
     }
@@ -61,7 +72,39 @@ def _memories(engine: Engine) -> Memories:
     return {kind: dict(sorted(memory.state().items())) for kind, memory in engine.memories.items()}
 
 
-def _digest(shapes: Mapping[str, Mapping[str, int]]) -> bytes:
+def _notes(engine: Engine) -> Notes:
+    """What the stages remember, as tensors of their own."""
+    return {
+        name: {what: t.clone(memory_format=torch.contiguous_format) for what, t in sorted(note.items())}
+        for name, note in sorted(engine.notes.items())
+    }
+
+
+def _gathered_notes(engine: Engine) -> Notes:
+    """The notes with what the owners alone hold: others hold zeros, so the sum over the ranks is exact."""
+    notes = _notes(engine)
+    shapes = {name: {what: list(t.shape) for what, t in note.items()} for name, note in notes.items()}
+    engine.compare_digests(_digest(shapes), "notes of what was learnt")
+    for note in notes.values():
+        for what, tensor in note.items():
+            if what.startswith(OWNED):
+                engine.group.sum_(tensor).wait()
+    return notes
+
+
+def _owned_only(notes: Notes, rank: int, world: int) -> Notes:
+    """The notes for one rank of a world that may have another size: what others own becomes zeros."""
+
+    def keep(name: str, what: str) -> bool:
+        return not what.startswith(OWNED) or owner(name, world) == rank
+
+    return {
+        name: {what: t if keep(name, what) else torch.zeros_like(t) for what, t in note.items()}
+        for name, note in notes.items()
+    }
+
+
+def _digest(shapes: Mapping[str, Mapping[str, Any]]) -> bytes:
     import hashlib
 
     return hashlib.blake2b(repr(shapes).encode(), digest_size=32).digest()
@@ -81,8 +124,12 @@ def _unflatten(flat: Tensor, shapes: Mapping[str, Mapping[str, int]]) -> Memorie
 def _share(ranks: list[Memories], rank: int, world: int) -> Memories:
     """The memories for one rank of a world that may have another size: the sum over all ranks is kept.
 
-    Old rank r goes to new rank r mod world; new ranks beyond the old ones start empty.
+    Old rank r goes to new rank r mod world; new ranks beyond the old ones start with zeros.
     """
+    if rank >= len(ranks):
+        return {
+            kind: {name: torch.zeros_like(t) for name, t in kept.items()} for kind, kept in ranks[0].items()
+        }
     shared: Memories = {}
     for old in ranks[rank::world]:
         for kind, kept in old.items():
@@ -104,9 +151,11 @@ def _check(engine: Engine, state: Mapping[str, Any]) -> None:
     theirs = list(state["plan"])
     if ours != theirs:
         differing = sorted(set(ours) ^ set(theirs))
+        if not differing:
+            raise StateError("the state has the tensors in another order: build the model as it was then")
         raise StateError(
             f"the state belongs to another model or codec: {len(differing)} lines of the plan differ, first "
-            f'"{differing[0]}"' if differing else "the state has the tensors in another order"
+            f'"{differing[0]}"'
         )
     if state["seed"] != engine.seed:
         raise StateError(f"the state was made with seed {state['seed']}, this compressor has {engine.seed}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -20,9 +21,15 @@ class LayerStatistics:
     name: str
     numel: int
     codec: str
-    bytes_per_step: float
+    sent_bytes: float = 0.0
+    exchanges: int = 0
     error_energy: float = 0.0
     energy: float = 0.0
+
+    @property
+    def bytes_per_step(self) -> float:
+        """On average: a codec with phases sends more in one than in another."""
+        return self.sent_bytes / max(1, self.exchanges)
 
     @property
     def relative_error(self) -> float | None:
@@ -39,22 +46,28 @@ class Statistics:
     error_every: int = ERROR_EVERY  # 0: never
     steps: int = 0
     layers: dict[str, LayerStatistics] = field(default_factory=dict)
+    _shares: dict[int, list[tuple[LayerStatistics, float]]] = field(default_factory=dict)
 
     def wants_error(self, step: int) -> bool:
         return self.error_every > 0 and step % self.error_every == 0
 
-    def note_lanes(self, lanes: list[Lane]) -> None:
-        """A bucket's lanes: each tensor gets its share of what the lane sends."""
-        words = sum(lane.bound.packer.agree_words for lane in lanes)
-        for lane in lanes:
-            agreeing = agree_bytes(lanes) * lane.bound.packer.agree_words / words if words else 0.0
+    def note_exchange(self, lanes: list[Lane]) -> None:
+        """A bucket has been exchanged: each tensor gets its share of what its lane sent."""
+        shares = self._shares.get(id(lanes))
+        if shares is None:
+            shares = self._shares[id(lanes)] = list(self._share_out(lanes))
+        for layer, nbytes in shares:
+            layer.sent_bytes += nbytes
+            layer.exchanges += 1
+
+    def _share_out(self, lanes: list[Lane]) -> Iterator[tuple[LayerStatistics, float]]:
+        numbers = [lane.bound.packer.agree_words + lane.bound.summed_numel for lane in lanes]
+        for lane, own in zip(lanes, numbers, strict=True):
+            agreeing = agree_bytes(lanes) * own / sum(numbers) if own else 0.0
             per_element = (lane.sent_bytes + agreeing) / max(1, lane.layout.numel)
             for spec in lane.layout.specs:
-                known = self.layers.get(spec.name)
-                if known is None:
-                    known = LayerStatistics(spec.name, spec.numel, str(lane.bound.codec), 0.0)
-                    self.layers[spec.name] = known
-                known.bytes_per_step = per_element * spec.numel
+                fresh = LayerStatistics(spec.name, spec.numel, str(lane.bound.codec))
+                yield self.layers.setdefault(spec.name, fresh), per_element * spec.numel
 
     def note_error(self, x: Tensor, own: Tensor, layout: Layout) -> None:
         for spec, piece in zip(layout.specs, layout.slices, strict=True):

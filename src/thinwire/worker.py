@@ -10,6 +10,7 @@ from typing import TypeVar
 from thinwire.errors import PlanError
 
 T = TypeVar("T")
+Act = Callable[[], None]
 
 
 class Worker:
@@ -22,11 +23,11 @@ class Worker:
     def __init__(self, explain: Callable[[Exception], Exception]) -> None:
         self.error: Exception | None = None
         self._explain = explain
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], None], Callable[[], None]] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Act, Act] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="thinwire", daemon=True)
         self._thread.start()
 
-    def submit(self, job: Callable[[], None], done: Callable[[], None]) -> None:
+    def submit(self, job: Act, done: Act) -> None:
         """Queues a job; `done` is called after it, whether it worked, failed or was skipped."""
         if self._thread.is_alive():
             self._jobs.put((job, done))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from packing import bound, one_tensor, pack, payload_bytes
 from simulation import same_bits
-
 from thinwire.coders.floats import Cast, Dense
 from thinwire.spec import Layout, Spec
 

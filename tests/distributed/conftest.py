@@ -1,14 +1,12 @@
-"""Teams of ranks for the tests: one fork server a session, one idle team a world size, new ones for failures."""
+"""Teams of ranks: one fork server a session, one team a world size for most tests, new ones for failures."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from launch import Server, Team
-
-Teams = Callable[[int], Team]
+from launch import NewTeam, Server, Team, Teams
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +31,7 @@ def teams(server: Server) -> Iterator[Teams]:
 
 
 @pytest.fixture
-def new_team(server: Server) -> Iterator[Callable[..., Team]]:
+def new_team(server: Server) -> Iterator[NewTeam]:
     """Teams of the test's own, which it may kill, stop or let end."""
     with contextlib.ExitStack() as stack:
         yield lambda world, timeout_s=20.0: stack.enter_context(Team(server, world, timeout_s))

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.join import Join
+from torch.utils.checkpoint import checkpoint
 from training import batch, convolutions, descend, fit, loss_of, mlp, one_layer, wrap
 
 STEPS = 4
@@ -30,7 +31,7 @@ def one_bucket(codec: Any, **options: Any) -> Tensor:
 
 def odd_bucket(codec: Any, **options: Any) -> Tensor:
     with wrap(one_layer(), codec, **options) as it:
-        fit(it.model, 10 * STEPS, make_batch=lambda step: batch(step, 4))
+        fit(it.model, STEPS, make_batch=lambda step: batch(step, 4))
         return it.parameters()
 
 
@@ -83,6 +84,16 @@ def bucket_view(codec: Any, **options: Any) -> Tensor:
         return it.parameters()
 
 
+def checkpointed(codec: Any, **options: Any) -> Tensor:
+    """Activations are computed again in backward passes inside of the backward pass."""
+    net = mlp()
+    body = net[:4]
+    net.forward = lambda x: net[4](checkpoint(body, x, use_reentrant=True))  # type: ignore[method-assign]
+    with wrap(net, codec, **options) as it:
+        fit(it.model, STEPS, make_batch=lambda step: batch(step, 20).requires_grad_())
+        return it.parameters()
+
+
 def uneven_inputs(codec: Any, **options: Any) -> Tensor:
     """Rank r has 2 + 2r batches; those who are through shadow the others."""
     with wrap(mlp(), codec, **options) as it:
@@ -115,16 +126,14 @@ def _images(step: int) -> Tensor:
 def two_models(codec: Any, **options: Any) -> Tensor:
     """Two models take turns in one process, each with its own compressor."""
     with wrap(mlp(), codec, **options) as first, wrap(one_layer(), codec, **options) as second:
-        fit(first.model, STEPS - 1)
-        for step in range(10 * STEPS):
-            if step < 1:
-                fit(first.model, 1, start=STEPS - 1)
+        for step in range(STEPS):
+            fit(first.model, 1, start=step)
             fit(second.model, 1, start=step, make_batch=lambda step: batch(step, 4))
         return torch.cat([first.parameters(), second.parameters()])
 
 
 def one_by_one(codec: Any, **options: Any) -> Tensor:
-    """What `two_models` trains, one after the other: the first compressor is closed before the second starts."""
+    """What `two_models` trains, one model after the other: one compressor is closed, then the next starts."""
     return torch.cat([several_buckets(codec, **options), odd_bucket(codec, **options)])
 
 
@@ -135,6 +144,7 @@ FEATURES = (
     unused_parameters,
     static_graph,
     bucket_view,
+    checkpointed,
     uneven_inputs,
     frozen_parameters,
     channels_last,

@@ -3,7 +3,7 @@
 Read from stdin, one JSON object a line, each answered by a line on stdout:
 
     {"fork": {"rank", "world", "address", "stderr", "timeout_s"}} -> process id
-    {"poll": process id}                                          -> exit code (negative: signal), null while running
+    {"poll": process id} -> exit code (negative: a signal), or null while it runs
 
 At the end of stdin all ranks that still run are killed.
 """

@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
 from typing import Any
 
-from rank import Failure, Leave
+from rank import Leave, Raised
 
 ANSWER_S = 60.0  # longer than any group timeout used in these tests: an answer that takes longer is a hang
 LEAVE_S = 20.0
@@ -123,7 +123,7 @@ class Team:
         return answers
 
     def answers(self, work: Callable[..., Any], *args: Any, timeout_s: float = ANSWER_S) -> list[Any]:
-        """A value, Failure, Hang or Gone from every rank."""
+        """A value, Raised, Hang or Gone from every rank."""
         self.start(work, *args)
         return self.collect(timeout_s=timeout_s)
 
@@ -131,7 +131,7 @@ class Team:
         """Tells every rank to begin; `collect` gets the answers."""
         for connection in self._connections:
             with contextlib.suppress(OSError):  # a dead rank; its answer is Gone
-                connection.send((work, args))
+                connection.send_bytes(pickle.dumps((work, args)))  # `send` would share tensors by file
 
     def collect(self, ranks: Iterable[int] | None = None, timeout_s: float = ANSWER_S) -> list[Any]:
         """The answers of these ranks (or all), in their order; ranks that are late are killed."""
@@ -159,7 +159,7 @@ class Team:
         """Lets all ranks end like programs; their exit codes, None for a rank that hangs."""
         for connection in self._connections:
             with contextlib.suppress(OSError):
-                connection.send(how)
+                connection.send_bytes(pickle.dumps(how))
         self._wait(range(self.world), time.monotonic() + timeout_s)
         return [self.codes.get(rank) for rank in range(self.world)]
 
@@ -179,12 +179,16 @@ class Team:
             time.sleep(0.005)
 
     def _trouble(self, rank: int, answer: Any) -> str:
-        trace = answer.trace if isinstance(answer, Failure) else answer
+        trace = answer.failure.trace if isinstance(answer, Raised) else answer
         return f"{trace}\n{self.log(rank)}"
 
 
+Teams = Callable[[int], Team]  # the team of a world size, shared by many tests
+NewTeam = Callable[..., Team]  # a team of the test's own
+
+
 def _is_bad(answer: Any) -> bool:
-    return isinstance(answer, Failure | Hang | Gone)
+    return isinstance(answer, Raised | Hang | Gone)
 
 
 def _receive(connection: Connection) -> Any:

@@ -36,8 +36,15 @@ class Failure:
         return cls(kinds, str(error), "".join(traceback.format_exception(error)))
 
 
+@dataclass(frozen=True)
+class Raised:
+    """The answer of a rank whose function raised."""
+
+    failure: Failure
+
+
 def serve(rank: int, world: int, address: str, timeout_s: float) -> None:
-    """Runs (function, arguments) from the team one by one; every answer is a value or a Failure."""
+    """Runs (function, arguments) from the team one by one; every answer is a value or Raised."""
     warnings.simplefilter("error")
     with Client(address) as team:
         team.send((rank, None))
@@ -48,7 +55,7 @@ def serve(rank: int, world: int, address: str, timeout_s: float) -> None:
             world_size=world,
             timeout=timedelta(seconds=timeout_s),
         )
-        while not isinstance(task := team.recv(), Leave):
+        while not isinstance(task := pickle.loads(team.recv_bytes()), Leave):
             work, args = task
             team.send_bytes(pickle.dumps(_answer(work, args)))
     if task.destroy:
@@ -71,4 +78,4 @@ def _answer(work: Any, args: tuple[Any, ...]) -> Any:
     try:
         return work(*args)
     except BaseException as error:  # the team decides what it means
-        return Failure.of(error)
+        return Raised(Failure.of(error))

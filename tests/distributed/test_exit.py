@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
 
 import pytest
 import torch.distributed as dist
 from failing import BETWEEN_STEPS, Met, failure_of, in_backward_of, signalled
-from launch import Team
+from launch import NewTeam, Team
 from rank import Failure, Leave
 from training import fit, mlp, wrap
-
-NewTeam = Callable[..., Team]
 
 LATE_S = 2.0
 
@@ -51,7 +48,7 @@ def test_after_a_peer_died(new_team: NewTeam, destroy: bool) -> None:
 
 
 def run_away(victim: int) -> Failure | None:
-    """The victim's script fails in the backward pass, while its first bucket waits for peers that are late."""
+    """The victim's script fails in the backward pass, while its bucket waits for peers that are late."""
     it = wrap(mlp(), "terngrad")
     fit(it.model, 2)
     if dist.get_rank() != victim:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from failing import BETWEEN_STEPS, IN_BACKWARD, Met, absent, broken_encode, signalled
-from launch import Gone, Server, Team
+from launch import Gone, NewTeam, Server, Team
 from rank import Failure
-
-NewTeam = Callable[..., Team]
 
 TIMEOUT_S = 10.0
 SOON_S = 5.0  # a dead peer's connections close at once; this leaves room for a busy machine

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from conftest import Teams
+from failing import in_backward_of
+from launch import Teams
 from torch import Tensor
 from training import batch, loss_of, mlp, wrap
 
@@ -39,7 +40,7 @@ def events() -> list[str]:
             reached.set()
 
         engine.exchange = slow_exchange  # type: ignore[method-assign]
-        it.model.module[0].register_forward_hook(lambda _, __, out: out.register_hook(on_first_layer) and None)
+        in_backward_of(it.model.module, on_first_layer)
         loss_of(it.model(batch(1, 20))).backward()
         happened.append("backward is over")
     return happened

@@ -21,7 +21,9 @@ def timed(size: int, link: Link, act: str) -> list[float]:
         if act == "sum":
             slow.sum_(torch.zeros(1250)).wait()
         elif act == "gather":
-            slow.gather(torch.zeros(2500, dtype=torch.uint8), torch.zeros(size, 2500, dtype=torch.uint8)).wait()
+            slow.gather(
+                torch.zeros(2500, dtype=torch.uint8), torch.zeros(size, 2500, dtype=torch.uint8)
+            ).wait()
         elif act == "swap":
             rows = torch.zeros(size, 2500, dtype=torch.uint8)
             slow.swap(rows, torch.empty_like(rows)).wait()
@@ -75,5 +77,5 @@ def test_results_are_those_of_the_inner_group() -> None:
 
 def test_bad_rates() -> None:
     for rate in ("fast", "0mbit", "-1mbit", "10", ""):
-        with pytest.raises(LabError, match="rate .* is not understood"):
+        with pytest.raises(LabError, match=r"rate .* is not understood"):
             Emulated(ThreadGroup.make(1)[0], Link(rate))

@@ -29,7 +29,7 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Lane:
-    """A buffer x with tensors in it; `table` has (offset, numel, row, scale, block, start) for each of them."""
+    """A buffer x with tensors in it; `table` has (offset, numel, row, scale, block, start) for each."""
 
     x: Tensor
     table: Tensor
@@ -50,7 +50,9 @@ class Lane:
         for offset, numel, _, scale, block, start in self.table.view(-1, 6).tolist():
             magnitudes = self.x[offset : offset + numel].view(torch.int32) & 0x7FFFFFFF
             elements = torch.arange(start, start + numel)
-            bits.scatter_reduce_(0, scale + (elements // block if block else 0 * elements), magnitudes, "amax")
+            bits.scatter_reduce_(
+                0, scale + (elements // block if block else 0 * elements), magnitudes, "amax"
+            )
         return bits
 
     @property
@@ -83,7 +85,9 @@ def values(kind: str, size: int, seed: int) -> Tensor:
     return x
 
 
-def make_lane(tensors: list[tuple[str, int, int]], seed: int, block: int, digits: int, start: int = 0) -> Lane:
+def make_lane(
+    tensors: list[tuple[str, int, int]], seed: int, block: int, digits: int, start: int = 0
+) -> Lane:
     """Lays tensors (kind, size, gap before it) into a buffer; the gaps belong to other lanes.
 
     With `start` each of them is the part of a longer tensor that begins at that element.

@@ -126,6 +126,4 @@ def test_outputs_of_another_dtype_are_refused(native: Kernels) -> None:
 def test_strided_outputs_are_refused(native: Kernels) -> None:
     x = torch.full((640,), 7.0)[::2]
     with pytest.raises(TypeError):
-        native.ternary.decode_own(
-            torch.ones(64, dtype=torch.uint8), 5, torch.tensor(GOOD), torch.ones(1), x
-        )
+        native.ternary.decode_own(torch.ones(64, dtype=torch.uint8), 5, torch.tensor(GOOD), torch.ones(1), x)

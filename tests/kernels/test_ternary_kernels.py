@@ -1,4 +1,4 @@
-"""Native ternary kernels give the bits of the reference, and both give what the wire words are defined to be."""
+"""Native ternary kernels give the bits of the reference, and both give the words of docs/wire.md."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from lanes import KINDS, ROW, SIZES, Lane, clips, lanes, make_lane, parts
-from simulation import same_bits
 from torch import Tensor
 
+from simulation import same_bits
 from thinwire.coders.ternary import digits_per_word
 from thinwire.kernels import Kernels, backends
 

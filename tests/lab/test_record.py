@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,12 +11,12 @@ import pytest
 
 from thinwire.errors import LabError
 from thinwire.lab import record as record_module
-from thinwire.lab.comparison import compare
+from thinwire.lab.comparison import Spread, compare
 from thinwire.lab.outcome import Outcome, outcome_from_rows
 from thinwire.lab.recipe import digits
 from thinwire.lab.record import Record, describe, make_folder, read_record, write_record
-from thinwire.lab.report import verdict, write_report
-from thinwire.lab.tables import byte_count, headline
+from thinwire.lab.report import sources, verdict, write_report
+from thinwire.lab.tables import byte_count, headline, pace
 
 LAYER = {"name": "fc<1>.weight", "numel": 1000, "codec": "terngrad", "bytes_per_step": 600.0}
 REPORT = {
@@ -75,17 +76,36 @@ def test_comparison_takes_ratios_within_a_seed(record: Record) -> None:
 def test_table_and_verdict(record: Record) -> None:
     lines = compare(record.outcomes)
     heads, rows = headline(lines)
-    assert heads == ["codec", "accuracy", "bytes/step", "ratio", "step time", "speed-up"]
-    assert rows[0] == ["ddp", "95.50 ± 0.71 %", "1.20 MB", "1.0x", "100.5 ± 0.7 ms", "1.00x ± 0.00"]
-    assert "terngrad sent 12.0x fewer bytes than ddp and its steps were 4.9x faster" in verdict(lines)
+    assert heads == ["codec", "accuracy %", "bytes/step", "ratio", "ms/step", "speed-up"]
+    assert rows[0] == ["ddp", "95.50 ± 0.71", "1.20 MB", "1.0x", "100.5 ± 0.7", "1.00x ± 0.00"]
+    assert "terngrad sent 12.0x fewer bytes than ddp and its steps were 4.90x faster" in verdict(lines)
     assert verdict(lines[:1]) == ""
+
+
+@pytest.mark.parametrize(
+    ("mean", "deviation", "words"),
+    [
+        (4.9, 0.1, "4.90x faster"),
+        (0.5, 0.1, "2.00x slower"),
+        (0.84, 0.37, "as fast within"),
+        (1.0, 0.0, "as fast"),
+    ],
+)
+def test_pace_claims_nothing_below_the_spread(mean: float, deviation: float, words: str) -> None:
+    assert pace(Spread(mean, deviation)).startswith(words)
+
+
+def test_sources_of_bytes_are_told_apart(record: Record) -> None:
+    assert sources(record.outcomes) == "interface counters"
+    ddp, terngrad = replace(record.outcomes[0], bytes_source="computed"), record.outcomes[1]
+    assert sources([ddp, terngrad]) == "computed (ddp); interface counters (terngrad)"
 
 
 def test_single_codec_is_set_against_fp32(record: Record) -> None:
     lines = compare([outcome for outcome in record.outcomes if outcome.asked == "terngrad"])
     heads, rows = headline(lines)
     assert "speed-up" not in heads
-    assert rows == [["terngrad", "95.50 ± 0.71 %", "100 kB", "13.0x", "20.5 ± 0.7 ms"]]
+    assert rows == [["terngrad", "95.50 ± 0.71", "100 kB", "13.0x", "20.5 ± 0.7"]]
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import math
 
 import pytest
 import torch
+
 from packing import bound, one_tensor, pack, transform
 from simulation import same_bits
-
 from thinwire.coders.base import Merge
 from thinwire.errors import CodecError
 from thinwire.kernels import Kernels
@@ -71,7 +71,11 @@ def test_nothing_finite_is_lost_beside_a_nan(kernels: Kernels) -> None:
 
 
 def test_it_adds_on_the_wire() -> None:
-    for text, merge in (("clip >> dense", Merge.SUM), ("clip >> bf16", Merge.SUM), ("clip >> ternary", Merge.INT)):
+    for text, merge in (
+        ("clip >> dense", Merge.SUM),
+        ("clip >> bf16", Merge.SUM),
+        ("clip >> ternary", Merge.INT),
+    ):
         assert bound(text, LAYOUT).codec.merge is merge
 
 

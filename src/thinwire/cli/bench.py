@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,6 +25,7 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON row per line, nothi
 NetworkChoice = Annotated[
     str, typer.Option("--network", help="auto, netlab (root; the kernel shapes real links) or emulated.")
 ]
+PIPELINES = {"on": (True,), "off": (False,), "both": (True, False)}
 Row = dict[str, Any]
 Column = tuple[str, Callable[[Row], str]]
 
@@ -69,27 +71,43 @@ def exchange(
     numel: Annotated[int, typer.Option(help="Elements of the gradient.", min=1)] = 6_553_600,
     codecs: Annotated[str, typer.Option(help="Codecs, separated by commas.")] = "dense,fp16,terngrad",
     repeats: Annotated[int, typer.Option(help="Timed turns.", min=1)] = 10,
+    pipeline: Annotated[
+        str, typer.Option(help="on, off (the gradient in one piece), or both: two rows a codec.")
+    ] = "on",
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Write a timeline: FILE.html to look at, FILE.json for chrome://tracing."),
+    ] = None,
     network: NetworkChoice = "auto",
     as_json: Json = False,
 ) -> None:
     """Time one exchange of a gradient by N hosts, encoding and decoding included.
 
-    The row torch-allreduce is torch.distributed.all_reduce of the fp32 gradient.
+    The row torch-allreduce is torch.distributed.all_reduce of the fp32 gradient. A codec
+    with phases is timed in the one in which it sends least; mean_planned_bytes_per_worker
+    in --json counts them all.
 
     \b
     Examples:
       thinwire bench exchange --hosts 4 --rate 1gbit --codecs dense,fp16,terngrad
+      thinwire bench exchange --rate 200mbit --codecs dense,gradiveq:8 --pipeline both --trace timeline.html
       thinwire bench exchange --hosts 8 --rate 100mbit --json
     """
     from thinwire.lab.bench.exchange import Job, write_job
     from thinwire.lab.network import open_network
 
     names = _split(codecs)
+    if pipeline not in PIPELINES:
+        raise LabError(f'--pipeline "{pipeline}" must be one of {", ".join(PIPELINES)}')
     with open_network(rate, hosts, network) as made:
-        job = Job(tuple(names), numel, repeats, rate, made.emulated_rate is not None)
-        rows = _results("thinwire.lab.bench.exchange", lambda folder: write_job(folder, job), made, hosts, as_json)
+        emulated = made.emulated_rate is not None
+        job = Job(tuple(names), numel, repeats, rate, emulated, PIPELINES[pipeline], trace is not None)
+        rows = _results(
+            "thinwire.lab.bench.exchange", lambda folder: write_job(folder, job), made, hosts, as_json, trace
+        )
         columns: list[Column] = [
-            ("codec", lambda r: r["codec"]),
+            ("codec", lambda r: r["codec"] if r["pipeline"] else f"{r['codec']} in one piece"),
+            ("phase", lambda r: r["phase"]),
             ("time", lambda r: _spread(r["time_ms"], r["time_ms_quartiles"], " ms", 1)),
             ("vs dense", lambda r: _spread(r["speedup_vs_dense"], r["speedup_quartiles"], "x", 2)),
             ("bytes a worker", lambda r: f"{r['bytes_per_worker']:,.0f}"),
@@ -142,13 +160,19 @@ def step(
 
 
 def _results(
-    module: str, write_job: Callable[..., Any], network: Network, hosts: int, quiet: bool
+    module: str,
+    write_job: Callable[..., Any],
+    network: Network,
+    hosts: int,
+    quiet: bool,
+    trace: Path | None = None,
 ) -> Iterator[Row]:
-    """The result rows; turns are shown as progress on stderr."""
+    """The result rows; turns are shown as progress on stderr, a timeline goes to a file."""
     from rich.console import Console
     from rich.progress import Progress
 
     from thinwire.lab.bench.launch import run_workers
+    from thinwire.lab.bench.trace import Bar, write_trace
 
     with Progress(console=Console(stderr=True), transient=True, disable=quiet) as progress:
         task = progress.add_task("turns", total=None)
@@ -157,6 +181,8 @@ def _results(
                 progress.update(task, completed=row["turn"], total=row["of"])
             elif row["row"] == "result":
                 yield {key: value for key, value in row.items() if key != "row"}
+            elif row["row"] == "trace" and trace is not None:
+                write_trace(trace, [Bar(**bar) for bar in row["bars"]])
 
 
 def _print(rows: Iterator[Row], columns: Sequence[Column], title: str, as_json: bool) -> None:

@@ -23,6 +23,7 @@ def plan(
     """
     import thinwire as tw
     from thinwire.lab.models import model_card
+    from thinwire.plan import mean_bytes
 
     made = tw.Plan.of(tw.Policy.of(codec), tw.Model.of(model_card(model).build(seed=0)), workers)
     if not as_json:
@@ -38,5 +39,7 @@ def plan(
             "reason": entry.reason,
         }
         typer.echo(json.dumps(row))
-    total = {"bytes_per_worker": made.step_bytes(), "dense_bytes_per_worker": made.dense_bytes}
-    typer.echo(json.dumps({**total, "workers": workers}))
+    stretches = made.stretches()
+    total = {"bytes_per_worker": mean_bytes(stretches), "dense_bytes_per_worker": made.dense_bytes}
+    phases = {stretch.phase: stretch.step_bytes for stretch in stretches}
+    typer.echo(json.dumps({**total, "bytes_by_phase": phases, "workers": workers}))

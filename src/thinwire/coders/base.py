@@ -65,6 +65,7 @@ class Packer(ABC):
     granule_bytes: int
     agree_words: int = 0  # int32 words whose maximum over the ranks must be known before encoding
     wire_dtype: torch.dtype = torch.uint8  # what a SUM payload is added as
+    spans: bool = False  # True: `span` works, so that a ranged stage may feed it part by part
 
     def parts(self, count: int) -> list[Packer]:
         """About `count` packers that together do what this one does, granule by granule, under its agreed words.

@@ -63,6 +63,7 @@ class FloatPacker(Packer):
     """g/N in a float format. Owners add in rank order in at least float32 and round once."""
 
     granule_bytes = GRANULE_BYTES
+    spans = True
 
     def __init__(self, dtype: torch.dtype, pieces: list[slice], place: Place) -> None:
         self.wire_dtype, self.pieces, self.place = dtype, pieces, place
@@ -97,6 +98,8 @@ class FloatPacker(Packer):
         return num_granules * GRANULE_BYTES
 
     def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
+        if not payloads.numel():
+            return  # only empty tensors
         wide = torch.promote_types(self.wire_dtype, torch.float32)
         total = payloads[0].view(self.wire_dtype).to(wide, copy=True)
         for payload in payloads[1:]:

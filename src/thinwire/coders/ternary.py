@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from thinwire.coders.base import Coder, Merge, Packer, Place
-from thinwire.errors import CodecError, PlanError
+from thinwire.coders.levels import Levels, OwnPacker, SharedPacker, digits_per_word, max_world
+from thinwire.coders.rows import BLOCK_RULE, ROW, Rows, read_block, show_block
+from thinwire.errors import CodecError
+from thinwire.kernels import Kernels
 from thinwire.key import Key
 from thinwire.options import number_or_off, one_of, option, show_number_or_off
 from thinwire.spec import Layout
 
-ROW = 32
-MAX_WORLD = 32767
+__all__ = ["MAX_WORLD", "Ternary", "digits_per_word"]
 
-
-def _read_block(text: str) -> int:
-    return 0 if text == "layer" else int(text)
+MAX_WORLD = max_world(top=1)
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,18 @@ class Ternary(Coder):
     clip: float = option(2.5, number_or_off, 'a positive number, or "off"', show_number_or_off)
     scaler: str = option("max", one_of("max", "sigma"), '"max" or "sigma"')
     scales: str = option("shared", one_of("shared", "own"), '"shared" or "own"')
-    block: int = option(
-        0, _read_block, '"layer", or a multiple of 32 elements', lambda b: "layer" if b == 0 else str(b)
-    )
+    block: int = option(0, read_block, BLOCK_RULE, show_block)
     wire: str = option("base3", one_of("base3", "2bit"), '"base3" or "2bit"')
 
     def __post_init__(self) -> None:
         if not self.clip > 0:
-            raise CodecError(f'terngrad: clip={self.clip:g} must be positive; use clip=off for no clipping')
+            raise CodecError(f"terngrad: clip={self.clip:g} must be positive; use clip=off for no clipping")
         if self.block < 0 or self.block % ROW:
             raise CodecError(f"terngrad: block={self.block} must be a multiple of {ROW}, or layer")
         if self.scaler == "sigma" and math.isinf(self.clip):
-            raise CodecError("terngrad: scaler=sigma is c*sigma, so it needs clip; use scaler=max with clip=off")
+            raise CodecError(
+                "terngrad: scaler=sigma is c*sigma, so it needs clip; use scaler=max with clip=off"
+            )
 
     @property
     def merge(self) -> Merge:
@@ -65,174 +65,61 @@ class Ternary(Coder):
         return 5 if self.wire == "base3" else 4
 
     def bind(self, layout: Layout, place: Place) -> Packer:
-        if place.world > MAX_WORLD:
-            raise PlanError(f"terngrad adds up at most {MAX_WORLD} workers, not {place.world}")
-        segments, row, scale = [], 0, 0
-        for spec, offset in zip(layout.specs, layout.offsets, strict=True):
-            if spec.numel == 0:
-                continue  # nothing to send, and no scale to agree on
-            segments.append(Segment(spec.name, offset, spec.numel, row, scale))
-            row += -(-spec.numel // (ROW * self.digits)) * self.digits
-            scale += -(-spec.numel // self.block) if self.block else 1
-        bounds = torch.empty(scale, dtype=torch.float32, device=place.device)
-        packer = SharedTernaryPacker if self.scales == "shared" else OwnTernaryPacker
-        return packer(self, segments, row, bounds, place)
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A tensor of the lane, or the run of its elements from `start` on; `row` is its first row in the payload."""
-
-    name: str
-    offset: int
-    numel: int
-    row: int
-    scale: int
-    start: int = 0
-
-    def rows(self, first: int, last: int) -> Segment:
-        """The part of it in rows first..last of the payload, with rows counted from `first`."""
-        skipped = max(0, first - self.row) * ROW
-        stop = min(self.numel, (last - self.row) * ROW)
-        row = max(first, self.row) - first
-        return Segment(
-            self.name, self.offset + skipped, stop - skipped, row, self.scale, self.start + skipped
+        rows = Rows.of(layout, self.digits, self.block)
+        bounds = torch.empty(rows.num_scales, dtype=torch.float32, device=place.device)
+        levels = TernaryLevels(self, rows, bounds, place.kernels)
+        return (
+            SharedPacker("terngrad", levels, place) if self.scales == "shared" else OwnPacker(levels, place)
         )
 
 
-class _TernaryPacker(Packer):
-    """What both forms share: the table of tensors, the statistics, and drawing the trits."""
+class TernaryLevels(Levels):
+    """Trits -1, 0, +1 times the scale: digits of a base 3 (or 4) in a byte."""
 
-    def __init__(
-        self, coder: Ternary, segments: list[Segment], num_rows: int, bounds: Tensor, place: Place
-    ) -> None:
-        self.coder, self.segments, self.place = coder, segments, place
-        self.digits = coder.digits
-        self.num_rows, self.bounds, self.num_scales = num_rows, bounds, bounds.numel()
-        columns = [[s.offset, s.numel, s.row, s.scale, coder.block, s.start] for s in segments]
-        self.table = torch.tensor(columns, dtype=torch.int64).flatten()
-
-    def _measure(self, x: Tensor, words: Tensor) -> None:
-        self.place.kernels.ternary.scales(
-            x, self.table, self.coder.clip, self.coder.scaler == "sigma", words, self.bounds
-        )
-
-    def _draw(self, x: Tensor, scale: Tensor, key: Key, trits: Tensor) -> None:
-        words = [word for segment in self.segments for word in key.words(segment.name)]
-        signed = torch.tensor(words, dtype=torch.int64).to(torch.int32)
-        self.place.kernels.ternary.encode(
-            x, self.table, signed, scale, self.bounds, self.digits, trits
-        )
-
-    def _decode_trits(self, trits: Tensor, scale: Tensor, x: Tensor) -> None:
-        self.place.kernels.ternary.decode_own(trits, self.digits, self.table, scale, x)
-
-
-class SharedTernaryPacker(_TernaryPacker):
-    """One scale for all ranks: trits add up exactly, in words of base 2N + 1."""
-
+    top = 1
     granule_bytes = ROW
 
-    def __init__(
-        self, coder: Ternary, segments: list[Segment], num_rows: int, bounds: Tensor, place: Place
-    ) -> None:
-        super().__init__(coder, segments, num_rows, bounds, place)
-        self.num_granules = num_rows // self.digits
-        self.agree_words = self.num_scales
-        self.sum_digits = digits_per_word(2 * place.world + 1)
+    def __init__(self, coder: Ternary, rows: Rows, bounds: Tensor, kernels: Kernels) -> None:
+        self.coder, self.rows, self.bounds, self.kernels = coder, rows, bounds, kernels
 
-    def parts(self, count: int) -> list[Packer]:
-        step = max(1, -(-self.num_granules // count)) * self.digits
-        return [self._part(first, min(first + step, self.num_rows)) for first in range(0, self.num_rows, step)]
+    def cut(self, rows: Rows) -> Levels:
+        return TernaryLevels(self.coder, rows, self.bounds, self.kernels)
 
-    def _part(self, first: int, last: int) -> SharedTernaryPacker:
-        inside = [s for s in self.segments if s.row < last and s.row + -(-s.numel // ROW) > first]
-        rows = [s.rows(first, last) for s in inside]
-        return SharedTernaryPacker(self.coder, rows, last - first, self.bounds, self.place)
+    def measure(self, x: Tensor, words: Tensor) -> None:
+        scaler_is_bound = self.coder.scaler == "sigma"
+        self.kernels.ternary.scales(x, self.rows.table, self.coder.clip, scaler_is_bound, words, self.bounds)
 
-    def offer(self, x: Tensor, words: Tensor) -> None:
-        self._measure(x, words)
+    def draw(self, x: Tensor, steps: Tensor, key: Key, codes: Tensor) -> None:
+        keys = self.rows.key_words(key)
+        self.kernels.ternary.encode(x, self.rows.table, keys, steps, self.bounds, self.coder.digits, codes)
 
-    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
-        self._draw(x, agreed.view(torch.float32), key, payload)
-
-    def sum_bytes(self, num_granules: int) -> int:
-        return -(-num_granules * self.digits // self.sum_digits) * ROW * 4
-
-    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
-        self.place.kernels.ternary.add(
-            payloads.reshape(-1), payloads.shape[0], self.digits, self.sum_digits, sums.view(torch.int32)
+    def add(self, payloads: Tensor, sum_digits: int, words: Tensor) -> None:
+        self.kernels.ternary.add(
+            payloads.reshape(-1), payloads.shape[0], self.coder.digits, sum_digits, words
         )
 
-    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
-        shards = sums.shape[0]
-        rows_per_shard = -(-self.num_granules // shards) * self.digits
-        self.place.kernels.ternary.decode_sum(
-            sums.reshape(-1).view(torch.int32),
-            shards,
-            rows_per_shard,
-            self.place.world,
-            self.sum_digits,
-            self.table,
-            agreed.view(torch.float32) / self.place.world,
-            x,
+    def decode_sum(
+        self,
+        words: Tensor,
+        num_shards: int,
+        rows_per_shard: int,
+        zero: int,
+        sum_digits: int,
+        steps: Tensor,
+        x: Tensor,
+    ) -> None:
+        self.kernels.ternary.decode_sum(
+            words, num_shards, rows_per_shard, zero, sum_digits, self.rows.table, steps, x
         )
 
-    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
-        self._decode_trits(payload, agreed.view(torch.float32), x)
+    def decode_own(self, payloads: Tensor, steps: Tensor, x: Tensor) -> None:
+        self._decode_one(payloads[0], steps[0], x)
+        one = torch.empty_like(x) if payloads.shape[0] > 1 else x
+        for payload, own_steps in zip(payloads[1:], steps[1:], strict=True):
+            self._decode_one(payload, own_steps, one)
+            for s in self.rows.segments:
+                x[s.offset : s.offset + s.numel] += one[s.offset : s.offset + s.numel]
 
-
-class OwnTernaryPacker(_TernaryPacker):
-    """Every rank its own scales, sent behind its trits: payloads are decoded one by one."""
-
-    num_granules = 1
-
-    def __init__(
-        self, coder: Ternary, segments: list[Segment], num_rows: int, bounds: Tensor, place: Place
-    ) -> None:
-        super().__init__(coder, segments, num_rows, bounds, place)
-        self.trit_bytes = num_rows // self.digits * ROW
-        self.granule_bytes = self.trit_bytes + 4 * self.num_scales
-        self.pieces = [slice(s.offset, s.offset + s.numel) for s in segments]
-
-    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
-        words = self._scales_in(payload).view(torch.int32)
-        self._measure(x, words)
-        self._draw(x, words.view(torch.float32), key, payload[: self.trit_bytes])
-
-    def sum_bytes(self, num_granules: int) -> int:
-        return num_granules * self.granule_bytes * self.place.world
-
-    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
-        sums.copy_(payloads.reshape(-1))
-
-    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
-        if self.granule_bytes == 0:
-            return  # only empty tensors
-        payloads = sums.reshape(self.place.world, -1)
-        self.decode_own(payloads[0], agreed, x)
-        one = torch.empty_like(x)
-        for payload in payloads[1:]:
-            self.decode_own(payload, agreed, one)
-            for piece in self.pieces:
-                x[piece] += one[piece]
-        for piece in self.pieces:
-            x[piece] /= self.place.world
-
-    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
-        self._decode_trits(payload[: self.trit_bytes], self._scales_in(payload).view(torch.float32), x)
-
-    def _scales_in(self, payload: Tensor) -> Tensor:
-        return payload[self.trit_bytes : self.granule_bytes]
-
-
-def digits_per_word(base: int) -> int:
-    """How many digits of a base fit in a 32-bit word.
-
-    >>> [digits_per_word(2 * n + 1) for n in (1, 2, 4, 8)]
-    [20, 13, 10, 7]
-    """
-    digits, product = 0, base
-    while product <= 1 << 32:
-        digits, product = digits + 1, product * base
-    return digits
+    def _decode_one(self, payload: Tensor, steps: Tensor, x: Tensor) -> None:
+        trits = payload[: self.rows.num_granules * ROW]
+        self.kernels.ternary.decode_own(trits, self.coder.digits, self.rows.table, steps, x)

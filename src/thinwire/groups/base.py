@@ -9,7 +9,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-SMALL_BYTES = 16384  # at most this many bytes go straight to every peer: one hop instead of a walk around the ring
+SMALL_BYTES = 16384  # at most so many bytes go straight to every peer: one hop, not a walk around the ring
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -55,9 +56,7 @@ class TorchGroup(Group):
             maximum = dist.ReduceOp.MAX
             return _pending(dist.all_reduce(words, op=maximum, group=self._group, async_op=True))
         received = torch.empty(self.size, words.numel(), dtype=words.dtype, device=words.device)
-        return _Then(
-            self._to_everyone(words, received), lambda: torch.amax(received, dim=0, out=words)
-        )
+        return _Then(self._to_everyone(words, received), lambda: torch.amax(received, dim=0, out=words))
 
     def swap(self, send: Tensor, receive: Tensor) -> Pending:
         return _pending(dist.all_to_all_single(receive, send, group=self._group, async_op=True))
@@ -116,8 +115,10 @@ def _new_name(parent: dist.ProcessGroup) -> str:
 def _connect(parent: dist.ProcessGroup, name: str, backend: str, timeout_s: float) -> dist.ProcessGroup:
     """A process group with the ranks of `parent`; ranks outside of it take no part."""
     ranks = dist.get_process_group_ranks(parent)
+    make: Any = distributed_c10d._new_process_group_helper  # new_group cannot take a name
+    group: dist.ProcessGroup
     try:
-        group, _ = distributed_c10d._new_process_group_helper(
+        group, _ = make(
             parent.size(),
             parent.rank(),
             ranks,

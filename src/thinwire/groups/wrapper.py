@@ -30,7 +30,9 @@ class WrappedGroup(Group):
         return self.act("swap", swap_bytes(send.nbytes, self.size), lambda: self.inner.swap(send, receive))
 
     def gather(self, send: Tensor, receive: Tensor) -> Pending:
-        return self.act("gather", gather_bytes(send.nbytes, self.size), lambda: self.inner.gather(send, receive))
+        return self.act(
+            "gather", gather_bytes(send.nbytes, self.size), lambda: self.inner.gather(send, receive)
+        )
 
     def global_rank(self, rank: int) -> int:
         return self.inner.global_rank(rank)

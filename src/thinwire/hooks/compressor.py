@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -13,11 +13,13 @@ from thinwire.clock import COMPARE
 from thinwire.engine import Bucket, Engine
 from thinwire.errors import StateError
 from thinwire.groups.base import Group, sum_bytes
+from thinwire.hooks.momentum import corrected, refuse_second_momentum, split_groups, warn_unchecked
 from thinwire.kernels import pick
 from thinwire.plan import Plan
 from thinwire.policy import Model, Policy
 from thinwire.report import LayerReport, Report
 from thinwire.spec import Layout, Spec
+from thinwire.stages.base import facts
 from thinwire.state import gathered_state, load_state, local_state
 from thinwire.worker import Worker
 
@@ -45,6 +47,7 @@ class Compressor:
         self.owner: Callable[[], nn.Module | None] = lambda: None  # the wrapper whose gradients these are
         self._names: dict[int, str] = {}
         self._layouts: dict[tuple[int, ...], Layout] = {}
+        self._momentum_settled = False  # somebody looked whether the optimizer applies momentum again
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         model = Model.of(module) if module is not None else Model(())
         if module is not None:
@@ -66,10 +69,16 @@ class Compressor:
         """The error that ended this compressor's exchanges, or None."""
         return self._worker.error
 
-    def exchange(self, buffer: Tensor, parameters: list[Tensor], is_last: bool, done: Callable[[], None]) -> None:
+    def exchange(
+        self, buffer: Tensor, parameters: list[Tensor], is_last: bool, done: Callable[[], None]
+    ) -> None:
         """Queues the exchange of one flat bucket; `done` is called when its means (or an error) are there."""
         unit = self._loss_scale() if self._loss_scale else 1.0
         bucket = Bucket(buffer, self._layout(parameters), unit)
+        if not self._momentum_settled:
+            self._momentum_settled = True
+            if corrected(self.plan):
+                warn_unchecked()
         ready = self._record()
 
         def job() -> None:
@@ -95,6 +104,24 @@ class Compressor:
         """Waits for all queued exchanges and raises what ended them."""
         self._worker.call(lambda: None)
 
+    def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Raises if the optimizer applies momentum to tensors whose memory does (dgc); call it once.
+
+        >>> compressor = compress(ddp_model, "dgc:0.001")                             # doctest: +SKIP
+        >>> groups = compressor.param_groups(ddp_model.parameters(), momentum=0.9)    # doctest: +SKIP
+        >>> optimizer = torch.optim.SGD(groups, lr=0.1)                               # doctest: +SKIP
+        >>> compressor.check_optimizer(optimizer)                                     # doctest: +SKIP
+        """
+        self._want_names("check_optimizer")
+        refuse_second_momentum(optimizer, self._names, corrected(self.plan))
+        self._momentum_settled = True
+
+    def param_groups(self, parameters: Iterable[Tensor], *, momentum: float) -> list[dict[str, Any]]:
+        """Groups for torch.optim.SGD: no momentum where the memory applies it (dgc), momentum elsewhere."""
+        self._want_names("param_groups")
+        self._momentum_settled = True
+        return split_groups(parameters, self._names, corrected(self.plan), momentum)
+
     def report(self) -> Report:
         """Bytes, ratio, seconds by stage and errors by layer, so far and on this worker."""
         engine = self.engine
@@ -107,6 +134,7 @@ class Compressor:
                 layer.bytes_per_step,
                 8 * layer.bytes_per_step / max(1, layer.numel),
                 layer.relative_error,
+                facts(engine.notes.get(layer.name, {})),
             )
             for layer in list(engine.statistics.layers.values())
         )

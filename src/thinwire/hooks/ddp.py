@@ -32,7 +32,7 @@ def hook(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Te
     """
     buffer = bucket.buffer()
     _refuse(state, buffer)
-    devices = [buffer.device] if buffer.is_cuda else []
+    devices: list[int | str | torch.device] = [buffer.device] if buffer.is_cuda else []
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
     in_backward = _raise_after_backward(state)
     state.exchange(buffer, bucket.parameters(), bucket.is_last(), lambda: future.set_result(buffer))
@@ -49,7 +49,7 @@ def ddp_hook(
     device: torch.device | None = None,
     **options: Any,
 ) -> tuple[Compressor, Hook]:
-    """The pair that every PyTorch front end takes: `ddp.register_comm_hook(*tw.ddp_hook("terngrad", model=net))`.
+    """The pair that every front end takes: `ddp.register_comm_hook(*tw.ddp_hook("terngrad", model=net))`.
 
     Without `model` tensors have no names: rules by name and `state_dict` are errors, and the last layer and
     embeddings cannot be told apart, so they are compressed too. Options are those of `compress`.
@@ -112,7 +112,14 @@ def compress(
         link=link,
         kernels=kernels,
     )
-    model.register_comm_hook(state, comm_hook)
+    try:
+        model.register_comm_hook(state, comm_hook)
+    except RuntimeError as error:
+        state.close()
+        raise PlanError(
+            "this model has a communication hook already, and DDP takes only one: wrap the net in a new "
+            "DistributedDataParallel"
+        ) from error
     return state
 
 
@@ -127,8 +134,6 @@ def _policy(codec: CodecLike, options: dict[str, Any]) -> tuple[Policy, dict[str
 
 
 def _group(process_group: dist.ProcessGroup | None, link: Link | None) -> Group:
-    if not dist.is_initialized():
-        raise PlanError("torch.distributed is not initialised: call torch.distributed.init_process_group first")
     group = TorchGroup(process_group)
     return Emulated(group, link) if link is not None else group
 
@@ -141,8 +146,8 @@ def _check_nameless(policy: Policy) -> None:
     unknown = [word for word in ("last", "embedding") if word in policy.keep_dense]
     if unknown and not policy.rest.gentle:
         warnings.warn(
-            f"ddp_hook without model= cannot tell which tensors are {' or '.join(unknown)}: they are compressed "
-            'too. Pass model=, or keep_dense=("vector", "small") if that is what you want',
+            f"ddp_hook without model= cannot tell which tensors are {' or '.join(unknown)}: they are "
+            'compressed too. Pass model=, or keep_dense=("vector", "small") if that is what you want',
             stacklevel=3,
         )
 

@@ -56,9 +56,65 @@ class TernaryKernels(Protocol):
     ) -> None: ...
 
 
+class TopkKernels(Protocol):
+    """Tensors are flat; `table` has eight columns (csrc/topk.h); results are written in place."""
+
+    def select(self, x: Tensor, table: Tensor, indices: Tensor, values: Tensor, /) -> None: ...
+
+    def scatter(
+        self, payloads: Tensor, num_payloads: int, table: Tensor, values: Tensor, factor: float, x: Tensor, /
+    ) -> None: ...
+
+
+class QsgdKernels(Protocol):
+    """Tensors are flat; `table` has six columns (csrc/lane.h); results are written in place."""
+
+    def scales(self, x: Tensor, table: Tensor, l2: bool, scale_bits: Tensor, /) -> None: ...
+
+    def encode(
+        self, x: Tensor, table: Tensor, keys: Tensor, steps: Tensor, bits: int, payload: Tensor, /
+    ) -> None: ...
+
+    def add(
+        self, payloads: Tensor, num_payloads: int, bits: int, sum_digits: int, words: Tensor, /
+    ) -> None: ...
+
+    def decode_sum(
+        self,
+        words: Tensor,
+        num_shards: int,
+        rows_per_shard: int,
+        zero: int,
+        sum_digits: int,
+        table: Tensor,
+        steps: Tensor,
+        x: Tensor,
+        /,
+    ) -> None: ...
+
+    def decode_own(
+        self, payloads: Tensor, num_payloads: int, bits: int, table: Tensor, steps: Tensor, x: Tensor, /
+    ) -> None: ...
+
+
+class SignKernels(Protocol):
+    """Tensors are flat; `table` has six columns (csrc/lane.h); results are written in place."""
+
+    def encode(
+        self, x: Tensor, table: Tensor, scaled: bool, payload: Tensor, low: Tensor, high: Tensor, /
+    ) -> None: ...
+
+    def decode(
+        self, payloads: Tensor, num_payloads: int, table: Tensor, low: Tensor, high: Tensor, x: Tensor, /
+    ) -> None: ...
+
+
 @dataclass(frozen=True)
 class Kernels:
     """A named set of kernels. `name` is "reference" or "cpu-<instruction set>"."""
 
     name: str
     ternary: TernaryKernels
+    topk: TopkKernels
+    qsgd: QsgdKernels
+    sign: SignKernels

@@ -11,7 +11,7 @@ import torch
 
 from thinwire.errors import CodecError
 from thinwire.kernels.base import Kernels
-from thinwire.kernels.reference import ternary
+from thinwire.kernels.reference import qsgd, sign, ternary, topk
 
 
 @functools.cache
@@ -36,8 +36,14 @@ def backends() -> dict[str, Kernels]:
     native = _native()
     if not isinstance(native, str):
         for isa in native.instruction_sets():
-            found[f"cpu-{isa}"] = Kernels(f"cpu-{isa}", ternary=native.Ternary(isa))
-    found["reference"] = Kernels("reference", ternary=ternary)
+            found[f"cpu-{isa}"] = Kernels(
+                f"cpu-{isa}",
+                ternary=native.Ternary(isa),
+                topk=native.Topk(isa),
+                qsgd=native.Qsgd(isa),
+                sign=native.Sign(isa),
+            )
+    found["reference"] = Kernels("reference", ternary=ternary, topk=topk, qsgd=qsgd, sign=sign)
     return found
 
 

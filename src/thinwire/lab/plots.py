@@ -8,7 +8,7 @@ from thinwire.lab.comparison import compare
 from thinwire.lab.data.task import ACCURACY
 from thinwire.lab.outcome import Outcome, Row
 from thinwire.lab.record import Record
-from thinwire.lab.tables import byte_count
+from thinwire.lab.tables import byte_count, fewer, pace
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -73,7 +73,7 @@ def bars_of_bytes(record: Record) -> Figure:
     """Bytes that one worker sends per step, a bar for each codec."""
     lines = compare(record.outcomes)
     values = [line.bytes_per_step / 1e3 for line in lines]
-    texts = [f"{byte_count(line.bytes_per_step)} ({line.ratio:.1f}x fewer)" for line in lines]
+    texts = [f"{byte_count(line.bytes_per_step)} ({fewer(line.ratio)})" for line in lines]
     texts[0] = byte_count(lines[0].bytes_per_step)
     return _bars(record, values, texts, "kB sent per step and worker")
 
@@ -81,7 +81,7 @@ def bars_of_bytes(record: Record) -> Figure:
 def bars_of_time(record: Record) -> Figure:
     """Milliseconds per step, a bar for each codec."""
     lines = compare(record.outcomes)
-    texts = [f"{line.step_ms.mean:.1f} ms ({line.speedup.mean:.2f}x faster)" for line in lines]
+    texts = [f"{line.step_ms.mean:.1f} ms ({pace(line.speedup)})" for line in lines]
     texts[0] = f"{lines[0].step_ms.mean:.1f} ms"
     return _bars(record, [line.step_ms.mean for line in lines], texts, "milliseconds per step")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from thinwire.errors import LabError
@@ -10,7 +11,7 @@ from thinwire.lab.outcome import Outcome
 from thinwire.lab.page import details, facts, figure_html, heading, page, paragraph, table
 from thinwire.lab.plots import bars_of_bytes, bars_of_stages, bars_of_time, curves, stage_runs
 from thinwire.lab.record import PICTURE, REPORT, Record, write_text
-from thinwire.lab.tables import byte_count, headline, score
+from thinwire.lab.tables import byte_count, fewer, headline, pace, score
 
 VARIED = ("codec", "seed")  # entries of a recipe in which the runs of one record differ
 
@@ -49,7 +50,7 @@ def _top(record: Record) -> list[str]:
         *([paragraph(sentence)] if (sentence := verdict(lines)) else []),
         table(*headline(lines), kind="headline"),
         paragraph(
-            f"Bytes are what one worker sends per step, from {record.outcomes[-1].bytes_source}. "
+            f"Bytes are what one worker sends per step: {sources(record.outcomes)}. "
             f"Step time leaves out start-up and evaluation. {_against(lines)}",
             quiet=True,
         ),
@@ -76,15 +77,22 @@ def verdict(lines: list[Line]) -> str:
     base, other = lines[0], lines[-1]
     several = base.seeds > 1
     scores = f"{score(other.metric, other.score, several)} against {score(base.metric, base.score, several)}"
-    faster = (
-        f"{other.speedup.mean:.1f}x faster"
-        if other.speedup.mean >= 1
-        else f"{1 / other.speedup.mean:.1f}x slower"
-    )
     return (
-        f"{other.codec} sent {other.ratio:.1f}x fewer bytes than {base.codec} and its steps were {faster}; "
-        f"{other.metric} {scores}."
+        f"{other.codec} sent {fewer(other.ratio)} bytes than {base.codec} and its steps were "
+        f"{pace(other.speedup)}; {other.metric} {scores}."
     )
+
+
+def sources(outcomes: Sequence[Outcome]) -> str:
+    """Where the bytes of each codec come from, e.g. "computed (ddp); thinwire's meter (terngrad)"."""
+    codecs: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        named = codecs.setdefault(outcome.bytes_source, [])
+        if outcome.asked not in named:
+            named.append(outcome.asked)
+    if len(codecs) == 1:
+        return next(iter(codecs))
+    return "; ".join(f"{source} ({', '.join(named)})" for source, named in codecs.items())
 
 
 def _learning(record: Record) -> list[str]:

@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from thinwire import Compressor
 from thinwire.errors import LabError, ThinwireError
 from thinwire.lab.augment import shift_and_flip
 from thinwire.lab.checkpoint import Checkpoint, check_same_run, read_checkpoint, write_checkpoint
@@ -37,7 +38,7 @@ PEER_TIMEOUT = timedelta(
 )  # a step over a very slow link is long; a dead peer is noticed at once anyway
 PROGRESS_ROWS = 200
 WARM_UP_STEPS = 3  # not timed: buckets are rebuilt, buffers are allocated
-FAILED = 2
+CRASHED, FAILED = 1, 2  # exit codes
 
 
 class Worker:
@@ -49,7 +50,7 @@ class Worker:
         card = fit_check(self.recipe.model, self.task.name, self.task.train.x.shape[1:])
         self.net: nn.Module = card.build(self.recipe.seed, self.task.classes)
         self.hooked = attach(self.net, self.recipe.codec, self.recipe.seed, job.link_rate)
-        self.optimizer = _optimizer(self.net, job)
+        self.optimizer = _optimizer(self.net, job, self.hooked.compressor)
         self.num_steps = self.recipe.num_steps(len(self.task.train))
         self.order = Order(len(self.task.train), self.recipe.batch, self.recipe.workers, self.recipe.seed)
         self.meter = _meter(job, self)
@@ -202,11 +203,20 @@ def _marks(num_steps: int, count: int) -> Iterator[int]:
     return (-(-num_steps * k // count) for k in range(1, count + 1))
 
 
-def _optimizer(net: nn.Module, job: Job) -> torch.optim.Optimizer:
+def _optimizer(net: nn.Module, job: Job, compressor: Compressor | None) -> torch.optim.Optimizer:
+    """The recipe's optimizer; SGD leaves momentum to the compressor where its memory applies it (dgc)."""
     recipe = job.recipe
+    groups: Any = list(net.parameters())
+    optimizer: torch.optim.Optimizer
     if recipe.optimizer == "adam":
-        return torch.optim.Adam(net.parameters(), recipe.lr, weight_decay=recipe.weight_decay)
-    return torch.optim.SGD(net.parameters(), recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay)
+        optimizer = torch.optim.Adam(groups, recipe.lr, weight_decay=recipe.weight_decay)
+    else:
+        if compressor is not None:
+            groups = compressor.param_groups(groups, momentum=recipe.momentum)
+        optimizer = torch.optim.SGD(groups, recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay)
+    if compressor is not None:
+        compressor.check_optimizer(optimizer)
+    return optimizer
 
 
 def _meter(job: Job, worker: Worker) -> Meter:
@@ -257,11 +267,23 @@ def main() -> None:
     try:
         work(Path(sys.argv[1]))
     except ThinwireError as error:
-        print(json.dumps({"row": "error", "message": str(error)}), flush=True)
-        sys.exit(FAILED)
+        _leave(FAILED, {"row": "error", "message": str(error)})
     except Exception:
-        print(json.dumps({"row": "crash", "lines": traceback.format_exc().splitlines()}), flush=True)
-        sys.exit(1)
+        _leave(CRASHED, {"row": "crash", "lines": traceback.format_exc().splitlines()})
+    _leave(0)
+
+
+def _leave(code: int, row: dict[str, Any] | None = None) -> NoReturn:
+    """End the process at once, without taking the interpreter down.
+
+    On a busy machine a plain DDP worker was once aborted after its work was done ("terminate called without
+    an active exception"): as it seems, a thread of torch or gloo met the interpreter's shut-down.
+    """
+    if row is not None:
+        print(json.dumps(row))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -24,23 +24,23 @@ class AllGather(Route):
         return gather_bytes(self.payload_bytes(packer, world), world)
 
     def reduce(self, messages: Sequence[Message], journey: Journey) -> None:
-        for message in messages:
-            encode_all(message, journey.clock)
-            self._reduce_one(message, journey)
+        for part, message in enumerate(messages):
+            encode_all(message, journey.clock, part)
+            self._reduce_one(message, journey, part)
 
-    def _reduce_one(self, message: Message, journey: Journey) -> None:
+    def _reduce_one(self, message: Message, journey: Journey, part: int) -> None:
         group, scratch, clock = journey.group, journey.scratch, journey.clock
-        with clock.stage("travel"):
+        with clock.stage("travel", part):
             send = message[0].payload if len(message) == 1 else torch.cat([p.payload for p in message])
             received = scratch.take("gathered", send.numel() * group.size).view(group.size, -1)
             group.gather(send, received).wait()
         start = 0
         for parcel in message:
             packer = parcel.packer
-            with clock.stage("merge"):
+            with clock.stage("merge", part):
                 end = start + packer.num_granules * packer.granule_bytes
                 sums = scratch.take("sums", packer.sum_bytes(packer.num_granules))
                 parcel.merge(received[:, start:end], sums)
                 start += parcel.payload.numel()
-            with clock.stage("decode"):
+            with clock.stage("decode", part):
                 parcel.decode(sums.unsqueeze(0))

@@ -26,21 +26,21 @@ class AllReduce(Route):
         return sum_bytes(self.payload_bytes(packer, world), world)
 
     def reduce(self, messages: Sequence[Message], journey: Journey) -> None:
-        travelling: tuple[Parcel, Pending] | None = None
-        for parcel in (parcel for message in messages for parcel in message):
-            with journey.clock.stage("encode"):
+        travelling: tuple[Parcel, Pending, int] | None = None
+        for part, parcel in enumerate(parcel for message in messages for parcel in message):
+            with journey.clock.stage("encode", part):
                 parcel.encode()
-            with journey.clock.stage("travel"):
+            with journey.clock.stage("travel", part):
                 pending = journey.group.sum_(parcel.payload.view(parcel.packer.wire_dtype))
             if travelling is not None:
                 _arrive(*travelling, journey)
-            travelling = parcel, pending
+            travelling = parcel, pending, part
         if travelling is not None:
             _arrive(*travelling, journey)
 
 
-def _arrive(parcel: Parcel, pending: Pending, journey: Journey) -> None:
-    with journey.clock.stage("travel"):
+def _arrive(parcel: Parcel, pending: Pending, part: int, journey: Journey) -> None:
+    with journey.clock.stage("travel", part):
         pending.wait()
-    with journey.clock.stage("decode"):
+    with journey.clock.stage("decode", part):
         parcel.decode(parcel.payload.unsqueeze(0))

@@ -98,8 +98,8 @@ def default_route_name(codec: Codec) -> str:
     return "sharded" if codec.merge is Merge.INT and codec.shardable else "allgather"
 
 
-def encode_all(message: Message, clock: Clock) -> None:
-    with clock.stage("encode"):
+def encode_all(message: Message, clock: Clock, part: int) -> None:
+    with clock.stage("encode", part):
         for parcel in message:
             parcel.encode()
 

@@ -64,27 +64,27 @@ class _Trip:
 
     def send(self) -> None:
         """Encode, and start the all-to-all."""
-        encode_all(self.message, self.journey.clock)
-        with self.journey.clock.stage("travel"):
+        encode_all(self.message, self.journey.clock, self.index)
+        with self.journey.clock.stage("travel", self.index):
             rows = self._rows()
             self.received = self._take("received", rows.numel())
             self.pending = self.journey.group.swap(rows, self.received)
 
     def merge(self) -> None:
         """Wait for the shards this rank owns, add them up, and start the all-gather."""
-        with self.journey.clock.stage("travel"):
+        with self.journey.clock.stage("travel", self.index):
             self.pending.wait()
-        with self.journey.clock.stage("merge"):
+        with self.journey.clock.stage("merge", self.index):
             owned = self._merge_owned()
-        with self.journey.clock.stage("travel"):
+        with self.journey.clock.stage("travel", self.index):
             self.gathered = self._take("gathered", owned.numel() * self.world)
             self.pending = self.journey.group.gather(owned, self.gathered)
 
     def arrive(self) -> None:
         """Wait for all sums and decode them."""
-        with self.journey.clock.stage("travel"):
+        with self.journey.clock.stage("travel", self.index):
             self.pending.wait()
-        with self.journey.clock.stage("decode"):
+        with self.journey.clock.stage("decode", self.index):
             start = 0
             for parcel in self.message:
                 nbytes = _sum_bytes(parcel.packer, self.world)

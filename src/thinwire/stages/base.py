@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 from torch import Tensor
@@ -14,17 +17,30 @@ from thinwire.spec import Layout, Spec
 # OWNED: those hold numbers on the tensor's owner and zeros elsewhere.
 Notes = dict[str, dict[str, Tensor]]
 OWNED = "owned "
+NOTHING: Mapping[str, Tensor] = MappingProxyType({})
+
+
+def owner(name: str, world: int) -> int:
+    """The rank that keeps the OWNED notes of a tensor; it depends on nothing but the tensor's name."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") % world
+
+
+def facts(note: Mapping[str, Tensor]) -> dict[str, float]:
+    """What a person may want to know of a tensor's notes: single numbers, but for names that begin with "_"."""
+    return {what: float(t) for what, t in note.items() if t.dim() == 0 and not what.startswith("_")}
 
 
 class Stage(ABC):
     """A link before the coder. Frozen options, no data."""
 
     memory: ClassVar[str] = "none"  # what should hold back what this link drops
+    learns: ClassVar[bool] = False  # True: it must see the mean gradient itself, so it must be the first link
 
-    def phase(self, step: int) -> str:
+    def phase(self, step: int, note: Mapping[str, Tensor] = NOTHING) -> str:
         """Which of its phases a step belongs to: a pure function, so that all ranks and all plans agree.
 
-        `step` counts the steps whose means were finite.
+        `step` counts the steps whose means were finite. `note` is what all ranks remember of a tensor: a
+        stage whose sizes depend on it says so here.
         """
         return ""
 
@@ -44,6 +60,10 @@ class LinearStage(Stage):
 class SelectingStage(Stage):
     """A stage whose decoding needs what only a rank's own payload carries (indices): it becomes part of the coder."""
 
+    def at(self, phase: str) -> SelectingStage:
+        """The stage that does this one's work in a phase: itself, unless its sizes change with the phase."""
+        return self
+
     @abstractmethod
     def around(self, coder: Coder) -> Coder:
         """The coder that selects, and packs what was selected with the given one."""
@@ -54,6 +74,7 @@ class BoundStage(ABC):
 
     out: Layout
     offer_numel: int = 0  # float32 numbers that are added over all ranks before `forward`
+    unit: float = 1.0  # the loss scale of the gradients at hand; what is remembered must not depend on it
 
     def offer(self, x: Tensor) -> Tensor:
         """The numbers to add up over all ranks before `forward`."""

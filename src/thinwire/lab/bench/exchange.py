@@ -9,23 +9,25 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-import thinwire as tw
 from thinwire.engine import Bucket, Engine
 from thinwire.groups.base import Group, Pending, sum_bytes
 from thinwire.groups.emulated import Emulated, Link
 from thinwire.groups.torch import TorchGroup
+from thinwire.groups.traced import Traced
+from thinwire.lab.bench.gradient import bench_plan
 from thinwire.lab.bench.spread import Spread, ratios
+from thinwire.lab.bench.trace import WIRE, WORK, Bar
 from thinwire.lab.bench.worker import Bytes, join, leave
-from thinwire.plan import Plan
-from thinwire.policy import Model, Policy
-from thinwire.spec import Layout, Spec
+from thinwire.lane import step_bytes
+from thinwire.plan import Stretch, mean_bytes
+from thinwire.spec import Layout
 
 Row = dict[str, Any]
 TORCH = "torch-allreduce"  # torch.distributed.all_reduce of the fp32 tensor: what thinwire must beat
@@ -40,57 +42,120 @@ class Job:
     repeats: int
     rate: str
     emulated: bool
+    pipelines: tuple[bool, ...] = (True,)  # False: every codec once more, its gradient in one piece
+    trace: bool = False
+
+
+@dataclass
+class Variant:
+    """A codec, with or without its pipeline, in the phase in which it sends least."""
+
+    codec: str
+    pipeline: bool
+    act: Callable[[], None]
+    phase: str
+    planned_bytes: int
+    mean_bytes: float  # over all phases
+    num_parts: int = 1  # that follow each other
+    engine: Engine | None = None
+    traced: Traced | None = None
+    times: list[float] = field(default_factory=list)
+    sent: list[float] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.codec if self.pipeline else f"{self.codec} in one piece"
 
 
 def main(path: Path) -> None:
     """Every worker: all codecs take turns; rank 0 prints one row per codec."""
     values = json.loads(path.read_text())
-    job = Job(**{**values, "codecs": tuple(values["codecs"])})
+    lists = {name: tuple(values[name]) for name in ("codecs", "pipelines")}
+    job = Job(**{**values, **lists})
     join(path)
     x = torch.randn(job.numel, generator=torch.Generator().manual_seed(dist.get_rank()))
     buffer = torch.empty_like(x)
-    names = [TORCH, *job.codecs]
-    acts = {name: _act(name, buffer, job) for name in names}
-    times: dict[str, list[float]] = {name: [] for name in names}
-    sent: dict[str, list[float]] = {name: [] for name in names}
+    variants = [_torch(buffer, job)]
+    for codec in job.codecs:
+        made = [_variant(codec, pipeline, buffer, x, job) for pipeline in job.pipelines]
+        variants += made if made[0].num_parts > 1 or not made[0].pipeline else made[:1]
     for turn in range(job.repeats + 1):
-        for name in names:
+        for variant in variants:
             buffer.copy_(x)
-            seconds, nbytes = _timed(acts[name])
+            seconds, nbytes = _timed(variant.act)
             if turn:  # the first turn compares digests and allocates buffers
-                times[name].append(seconds)
-                sent[name].append(nbytes)
+                variant.times.append(seconds)
+                variant.sent.append(nbytes)
         if dist.get_rank() == 0:
             print(json.dumps({"row": "turn", "turn": turn + 1, "of": job.repeats + 1}), flush=True)
+    bars = [bar for variant in variants[1:] for bar in _trace(variant, buffer, x)] if job.trace else []
     if dist.get_rank() == 0:
-        for row in _rows(job, times, sent):
+        for row in _rows(job, variants):
             print(json.dumps({"row": "result", **row}), flush=True)
+        if bars:
+            print(json.dumps({"row": "trace", "bars": [asdict(bar) for bar in bars]}), flush=True)
     leave()
 
 
-def _act(name: str, buffer: torch.Tensor, job: Job) -> Callable[[], None]:
-    group: Group = TorchGroup()
-    if job.emulated:
-        group = Emulated(group, Link(job.rate))
-    if name == TORCH:
-        return lambda: _wait(group.sum_(buffer))
-    plan = _plan(name, job.numel, group.size)
-    bucket = Bucket(buffer, Layout.packed(entry.spec for entry in plan.entries))
-    engine = Engine(plan, group, buffer.device, error_every=0)
+def _group(job: Job) -> Group:
+    group = TorchGroup()
+    return Emulated(group, Link(job.rate)) if job.emulated else group
 
-    def act() -> None:
+
+def _torch(buffer: torch.Tensor, job: Job) -> Variant:
+    group = _group(job)
+    sent = sum_bytes(4 * job.numel, group.size)
+    return Variant(TORCH, True, lambda: _wait(group.sum_(buffer)), "", sent, sent)
+
+
+def _variant(codec: str, pipeline: bool, buffer: torch.Tensor, x: torch.Tensor, job: Job) -> Variant:
+    """The codec after a step in each of its earlier phases, in which it learns what the timed one needs."""
+    traced = Traced(_group(job))
+    plan = bench_plan(codec, job.numel, traced.size)
+    bucket = Bucket(buffer, Layout.packed(entry.spec for entry in plan.entries))
+    part_numel = None if pipeline else job.numel
+    engine = Engine(plan, traced, buffer.device, error_every=0, part_numel=part_numel)
+    stretches = plan.stretches(part_numel=part_numel)
+    timed = min(stretches, key=lambda stretch: stretch.step_bytes)
+
+    def act(stretch: Stretch = timed) -> None:
+        engine.finite_steps = stretch.first  # phases go by these
         engine.exchange(bucket)
         engine.end_step()
 
-    return act
+    for stretch in stretches[: stretches.index(timed)]:
+        buffer.copy_(x)
+        act(stretch)
+    lanes = plan.lanes(bucket.layout, engine.place, timed.first, engine.notes, part_numel)
+    parts = max(len(lane.parts) for lane in lanes)
+    mean = mean_bytes(stretches)
+    return Variant(codec, pipeline, act, timed.phase, step_bytes(lanes), mean, parts, engine, traced)
 
 
 def _wait(pending: Pending) -> None:
     pending.wait()
 
 
-def _plan(codec: str, numel: int, world: int) -> Plan:
-    return Plan.of(Policy.of(codec, keep_dense=()), Model((Spec("x", (numel,)),)), world)
+def _trace(variant: Variant, buffer: torch.Tensor, x: torch.Tensor) -> list[Bar]:
+    """One more exchange, watched: the bars of all workers, on rank 0."""
+    assert variant.engine is not None
+    assert variant.traced is not None
+    buffer.copy_(x)
+    dist.barrier()
+    variant.engine.clock.events, start = [], time.perf_counter()
+    variant.traced.events.clear()
+    variant.act()
+    own = [(WORK, event) for event in variant.engine.clock.events]
+    own += [(WIRE, event) for event in variant.traced.events]
+    variant.engine.clock.events = None
+    everyone: list[tuple[float, list[Any]]] = [(0.0, [])] * dist.get_world_size()
+    dist.all_gather_object(everyone, (start, own))
+    zero = min(begin for begin, _ in everyone)  # one machine, one clock
+    return [
+        Bar(variant.name, rank, line, event.what, event.start - zero, event.end - zero, event.part)
+        for rank, (_, events) in enumerate(everyone)
+        for line, event in events
+    ]
 
 
 def _timed(act: Callable[[], None]) -> tuple[float, float]:
@@ -106,20 +171,18 @@ def _timed(act: Callable[[], None]) -> tuple[float, float]:
     return seconds.item(), float(nbytes)
 
 
-def _rows(job: Job, times: dict[str, list[float]], sent: dict[str, list[float]]) -> Iterator[Row]:
-    world = dist.get_world_size()
+def _rows(job: Job, variants: list[Variant]) -> Iterator[Row]:
+    times = {variant.name: variant.times for variant in variants}
     base = "dense" if "dense" in times else TORCH
     speedups, against_torch = ratios(times, base), ratios(times, TORCH)
-    for name, seconds in times.items():
-        spread = Spread.of([1e3 * s for s in seconds])
-        if name == TORCH:
-            planned = sum_bytes(4 * job.numel, world)
-        else:
-            plan = _plan(name, job.numel, world)
-            planned = plan.step_bytes()
+    for variant in variants:
+        name, spread = variant.name, Spread.of([1e3 * s for s in variant.times])
         yield {
-            "codec": name,
-            "hosts": world,
+            "codec": variant.codec,
+            "pipeline": variant.pipeline,
+            "parts": variant.num_parts,
+            "phase": variant.phase,
+            "hosts": dist.get_world_size(),
             "rate": job.rate,
             "numel": job.numel,
             "time_ms": spread.median,
@@ -127,8 +190,9 @@ def _rows(job: Job, times: dict[str, list[float]], sent: dict[str, list[float]])
             "speedup_vs_dense": speedups[name].median,
             "speedup_quartiles": [speedups[name].low, speedups[name].high],
             "speedup_vs_torch": against_torch[name].median,
-            "bytes_per_worker": Spread.of(sent[name]).median,
-            "planned_bytes_per_worker": planned,
+            "bytes_per_worker": Spread.of(variant.sent).median,
+            "planned_bytes_per_worker": variant.planned_bytes,
+            "mean_planned_bytes_per_worker": variant.mean_bytes,
         }
 
 

@@ -11,10 +11,13 @@ import torch
 from torch import Tensor
 
 import thinwire as tw
+from thinwire.codec import BoundCodec
 from thinwire.coders.base import Place
 from thinwire.kernels import Kernels, backends
 from thinwire.key import Key
-from thinwire.spec import Layout, Spec
+from thinwire.lab.bench.gradient import bench_plan
+from thinwire.spec import Layout
+from thinwire.stages.base import Notes
 
 Row = dict[str, Any]
 WORLD = 4  # whose sums are decoded
@@ -24,18 +27,28 @@ class Subject:
     """One codec on one tensor: what a rank does in a step, without the network."""
 
     def __init__(self, codec: str, x: Tensor, kernels: Kernels) -> None:
-        place = Place(WORLD, 0, torch.device("cpu"), kernels)
-        self.x = x
-        self.bound = tw.parse(codec).bind(Layout.packed([Spec("x", tuple(x.shape))]), place)
+        self.x, self.out = x, torch.zeros_like(x)
+        self.bound = self._settled(codec, Place(WORLD, 0, torch.device("cpu"), kernels))
         packer = self.bound.packer
         self.payload = torch.zeros(packer.num_granules * packer.granule_bytes, dtype=torch.uint8)
         self.agreed = self.bound.offer(self._numbers())
-        self.out = torch.zeros_like(x)
         self.encode()
         payloads = self.payload.expand(WORLD, -1).contiguous()
         self.sums = torch.zeros(packer.sum_bytes(packer.num_granules), dtype=torch.uint8)
         packer.merge(payloads, self.agreed, self.sums)
         self.payloads = payloads
+
+    def _settled(self, codec: str, place: Place) -> BoundCodec:
+        """In the phase in which it sends least, after a step in each one before that."""
+        plan = bench_plan(codec, self.x.numel(), WORLD)
+        notes: Notes = {}
+        layout = Layout.packed(entry.spec for entry in plan.entries)
+        stretches = plan.stretches()
+        timed = min(stretches, key=lambda stretch: stretch.step_bytes)
+        for stretch in stretches[: stretches.index(timed)]:
+            self.bound = tw.parse(codec).bind(layout, place, stretch.first, notes)
+            self.bound.learn(self.bound.finish(self._numbers(), self.out), self.x)
+        return tw.parse(codec).bind(layout, place, timed.first, notes)
 
     def encode(self) -> None:
         """Statistics and packing: all that stands between a gradient and its payload."""

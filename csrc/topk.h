@@ -1,0 +1,40 @@
+// Top-k kernels: the k numbers of largest |x| of every chunk, their places packed into bits, and adding them back.
+//
+// |x| is compared by bit pattern (NaN > Inf > numbers); of equal ones the lowest index goes first. The bytes are
+// defined in docs/wire.md, the arithmetic in src/thinwire/kernels/reference/topk.py; both must match.
+#pragma once
+#include <cstdint>
+
+namespace tw {
+
+// Chunks of one tensor that are alike: `count` chunks of `chunk` elements from x[offset] on keep `k` numbers each.
+//
+// An index is cut into `low_bits` low bits, written one behind the other from byte `low_byte` on, and a high part
+// h = index >> low_bits, which is a bit set in the chunk's own `high_bits()` bits from byte `high_byte` on: bit h + j
+// for the j-th index of the chunk (Elias-Fano), or bit h if low_bits = 0 (a bitmap); no bits if h is always 0.
+struct Run {
+  int64_t offset, chunk, count, k, low_bits, low_byte, high_byte, value;
+
+  int64_t high_bits() const {
+    const int64_t highest = (chunk - 1) >> low_bits;
+    return highest == 0 ? 0 : low_bits == 0 ? chunk : highest + k;
+  }
+  int64_t low_bytes() const { return (count * k * low_bits + 7) / 8; }
+  int64_t high_bytes() const { return (count * high_bits() + 7) / 8; }
+};
+constexpr int64_t kRunColumns = sizeof(Run) / sizeof(int64_t);
+
+struct TopkKernels {
+  void (*select)(const float* x, const Run* runs, int64_t num_runs, uint8_t* indices, float* values);
+  // x = the sum, in order, of all payloads' values * factor at their indices, and 0 elsewhere. Payload p has its indices
+  // from byte p * payload_bytes on and its values from p * num_values on. False if the bytes name a place outside its
+  // chunk, or too few or too many places; then x is left half-written.
+  bool (*scatter)(const uint8_t* indices, int64_t num_payloads, int64_t payload_bytes, const Run* runs,
+                  int64_t num_runs, const float* values, int64_t num_values, float factor, float* x);
+};
+
+namespace portable { extern const TopkKernels topk; }
+namespace avx2 { extern const TopkKernels topk; }
+namespace avx512 { extern const TopkKernels topk; }
+
+}  // namespace tw

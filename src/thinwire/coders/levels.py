@@ -1,0 +1,155 @@
+"""Levels: numbers as small integers times a scale; with one scale for all ranks they add up exactly."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from thinwire.coders.base import Packer, Place
+from thinwire.coders.rows import ROW, Rows
+from thinwire.errors import PlanError
+from thinwire.key import Key
+
+MAX_SUM = 65535  # owners add in 16 bits
+
+
+class Levels(ABC):
+    """What a coder does to the rows of a lane: numbers are level * step, |level| <= top, step = scale / top.
+
+    The codes of a granule (`rows.granule_rows` rows) fill `granule_bytes` bytes. Zero elements have level 0.
+    """
+
+    rows: Rows
+    top: int
+    granule_bytes: int
+
+    @abstractmethod
+    def cut(self, rows: Rows) -> Levels:
+        """The same for some of the rows."""
+
+    @abstractmethod
+    def measure(self, x: Tensor, words: Tensor) -> None:
+        """The scale of every block as the bit pattern of a float (int32): NaN > Inf > numbers."""
+
+    @abstractmethod
+    def draw(self, x: Tensor, steps: Tensor, key: Key, codes: Tensor) -> None:
+        """Rounds at random to levels and packs them."""
+
+    @abstractmethod
+    def add(self, payloads: Tensor, sum_digits: int, words: Tensor) -> None:
+        """(ranks, bytes) of codes to sums: digits of base 2 * top * ranks + 1 in 32-bit words (int32)."""
+
+    @abstractmethod
+    def decode_sum(
+        self,
+        words: Tensor,
+        num_shards: int,
+        rows_per_shard: int,
+        zero: int,
+        sum_digits: int,
+        steps: Tensor,
+        x: Tensor,
+    ) -> None:
+        """Packed sums to x = (digit - zero) * step."""
+
+    @abstractmethod
+    def decode_own(self, payloads: Tensor, steps: Tensor, x: Tensor) -> None:
+        """(ranks, bytes) of codes, maybe with more bytes behind, and (ranks, scales) of steps to the sum of
+        level * step in rank order."""
+
+
+class SharedPacker(Packer):
+    """One scale for all ranks: levels add up exactly, in words of base 2 * top * N + 1."""
+
+    def __init__(self, name: str, levels: Levels, place: Place) -> None:
+        most = max_world(levels.top)
+        if place.world > most:
+            raise PlanError(
+                f"{name} adds up at most {most} workers, not {place.world}: use fewer levels or scales=own"
+            )
+        self.name, self.levels, self.rows, self.place = name, levels, levels.rows, place
+        self.granule_bytes = levels.granule_bytes
+        self.num_granules = self.rows.num_granules
+        self.agree_words = self.rows.num_scales
+        self.zero = levels.top * place.world
+        self.sum_digits = digits_per_word(2 * self.zero + 1)
+
+    def parts(self, count: int) -> list[Packer]:
+        return [SharedPacker(self.name, self.levels.cut(rows), self.place) for rows in self.rows.cuts(count)]
+
+    def offer(self, x: Tensor, words: Tensor) -> None:
+        self.levels.measure(x, words)
+
+    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+        self.levels.draw(x, agreed.view(torch.float32) / self.levels.top, key, payload)
+
+    def sum_bytes(self, num_granules: int) -> int:
+        return -(-num_granules * self.rows.granule_rows // self.sum_digits) * ROW * 4
+
+    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
+        self.levels.add(payloads, self.sum_digits, sums.view(torch.int32))
+
+    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
+        shards = sums.shape[0]
+        rows_per_shard = -(-self.num_granules // shards) * self.rows.granule_rows
+        words = sums.reshape(-1).view(torch.int32)
+        steps = agreed.view(torch.float32) / self.zero
+        self.levels.decode_sum(words, shards, rows_per_shard, self.zero, self.sum_digits, steps, x)
+
+    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
+        self.levels.decode_own(
+            payload.unsqueeze(0), agreed.view(1, -1).view(torch.float32) / self.levels.top, x
+        )
+
+
+class OwnPacker(Packer):
+    """Every rank its own scales, sent behind its codes: payloads are decoded one by one."""
+
+    num_granules = 1
+
+    def __init__(self, levels: Levels, place: Place) -> None:
+        self.levels, self.place = levels, place
+        self.code_bytes = levels.rows.num_granules * levels.granule_bytes
+        self.granule_bytes = self.code_bytes + 4 * levels.rows.num_scales
+
+    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+        scales = payload[self.code_bytes : self.granule_bytes].view(torch.int32)
+        self.levels.measure(x, scales)
+        self.levels.draw(x, scales.view(torch.float32) / self.levels.top, key, payload[: self.code_bytes])
+
+    def sum_bytes(self, num_granules: int) -> int:
+        return num_granules * self.granule_bytes * self.place.world
+
+    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
+        sums.copy_(payloads.reshape(-1))
+
+    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
+        if self.granule_bytes:  # else only empty tensors
+            self._add_up(sums.reshape(self.place.world, -1), x)
+
+    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
+        self._add_up(payload[: self.granule_bytes].unsqueeze(0), x)
+
+    def _add_up(self, payloads: Tensor, x: Tensor) -> None:
+        """x = the mean of the payloads."""
+        scales = payloads[:, self.code_bytes :].contiguous().view(torch.float32)
+        self.levels.decode_own(payloads, scales / (self.levels.top * payloads.shape[0]), x)
+
+
+def max_world(top: int) -> int:
+    """How many ranks' levels fit a sum."""
+    return MAX_SUM // (2 * top)
+
+
+def digits_per_word(base: int) -> int:
+    """How many digits of a base fit in a 32-bit word.
+
+    >>> [digits_per_word(2 * n + 1) for n in (1, 2, 4, 8)]
+    [20, 13, 10, 7]
+    """
+    digits, product = 0, base
+    while product <= 1 << 32:
+        digits, product = digits + 1, product * base
+    return digits

@@ -1,0 +1,98 @@
+"""The QSGD coder: gradients as a few bits times a scale per block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from thinwire.coders.base import Coder, Merge, Packer, Place
+from thinwire.coders.levels import Levels, OwnPacker, SharedPacker
+from thinwire.coders.rows import BLOCK_RULE, ROW, Rows, read_block, show_block
+from thinwire.errors import CodecError
+from thinwire.kernels import Kernels
+from thinwire.kernels.reference.fields import field_granule_bytes, field_rows
+from thinwire.key import Key
+from thinwire.options import one_of, option
+from thinwire.spec import Layout
+
+
+@dataclass(frozen=True)
+class Qsgd(Coder):
+    """Stochastic rounding to 2s + 1 levels, s = 2^(bits - 1) - 1, for each block of worker i:
+
+    1. n_i = max|g| (norm="max") or |g|_2 (norm="l2")
+    2. n = max_i n_i (scales="shared") or n = n_i (scales="own"); the step is n / s
+    3. l = floor(|g_k| / step), and one more with probability |g_k| / step - l
+    4. q_k = sign(g_k) * l, sent as q_k + s in exactly `bits` bits
+    5. the mean is n / (s N) * sum_i q_i, exact (shared), else the mean of n_i / s * q_i
+
+    Unbiased, so no memory. With d elements in a block and l2, E|Q(g) - g|^2 <= min(d / s^2, sqrt(d) / s) |g|^2;
+    max is the smaller scale and errs less. 2 bits and one block per layer are TernGrad without clipping.
+    Alistarh et al., "QSGD", NeurIPS 2017.
+    """
+
+    bits: int = option(4, int, "2 to 8 bits an element")
+    block: int = option(512, read_block, BLOCK_RULE, show_block)
+    norm: str = option("max", one_of("max", "l2"), '"max" or "l2"')
+    scales: str = option("shared", one_of("shared", "own"), '"shared" or "own"')
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.bits <= 8:
+            raise CodecError(f"qsgd: bits={self.bits} must be 2 to 8; for one bit use sign, for 16 use bf16")
+        if self.block < 0 or self.block % ROW:
+            raise CodecError(f"qsgd: block={self.block} must be a multiple of {ROW}, or layer")
+
+    @property
+    def merge(self) -> Merge:
+        return Merge.INT if self.scales == "shared" else Merge.GATHER
+
+    @property
+    def shardable(self) -> bool:
+        return self.scales == "shared"
+
+    def bind(self, layout: Layout, place: Place) -> Packer:
+        levels = QsgdLevels(self, Rows.of(layout, field_rows(self.bits), self.block), place.kernels)
+        if self.scales == "shared":
+            return SharedPacker(f"qsgd:{self.bits}", levels, place)
+        return OwnPacker(levels, place)
+
+
+class QsgdLevels(Levels):
+    """Levels -s..s as codes 0..2s, fields of `bits` bits in 32-bit words."""
+
+    def __init__(self, coder: Qsgd, rows: Rows, kernels: Kernels) -> None:
+        self.coder, self.rows, self.kernels = coder, rows, kernels
+        self.top = (1 << (coder.bits - 1)) - 1
+        self.granule_bytes = field_granule_bytes(coder.bits)
+
+    def cut(self, rows: Rows) -> Levels:
+        return QsgdLevels(self.coder, rows, self.kernels)
+
+    def measure(self, x: Tensor, words: Tensor) -> None:
+        self.kernels.qsgd.scales(x, self.rows.table, self.coder.norm == "l2", words)
+
+    def draw(self, x: Tensor, steps: Tensor, key: Key, codes: Tensor) -> None:
+        self.kernels.qsgd.encode(x, self.rows.table, self.rows.key_words(key), steps, self.coder.bits, codes)
+
+    def add(self, payloads: Tensor, sum_digits: int, words: Tensor) -> None:
+        self.kernels.qsgd.add(payloads.reshape(-1), payloads.shape[0], self.coder.bits, sum_digits, words)
+
+    def decode_sum(
+        self,
+        words: Tensor,
+        num_shards: int,
+        rows_per_shard: int,
+        zero: int,
+        sum_digits: int,
+        steps: Tensor,
+        x: Tensor,
+    ) -> None:
+        self.kernels.qsgd.decode_sum(
+            words, num_shards, rows_per_shard, zero, sum_digits, self.rows.table, steps, x
+        )
+
+    def decode_own(self, payloads: Tensor, steps: Tensor, x: Tensor) -> None:
+        self.kernels.qsgd.decode_own(
+            payloads.reshape(-1), payloads.shape[0], self.coder.bits, self.rows.table, steps.reshape(-1), x
+        )

@@ -1,0 +1,102 @@
+"""The sign coder: one bit an element and two values a block (1-bit SGD)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from thinwire.coders.base import Coder, Merge, Packer, Place
+from thinwire.coders.rows import BLOCK_RULE, ROW, Rows, read_block, show_block
+from thinwire.errors import CodecError
+from thinwire.kernels.reference.fields import field_granule_bytes, field_rows
+from thinwire.key import Key
+from thinwire.options import one_of, option
+from thinwire.spec import Layout
+
+
+@dataclass(frozen=True)
+class Sign(Coder):
+    """1-bit SGD, for each tensor (or block) of worker i:
+
+    1. bit_k = p_k >= 0
+    2. values="mean": two numbers, the means of the elements with bit 1 and with bit 0 (Seide et al.)
+       values="scaled": one number, +-|p|_1 / n (scaled sign)
+    3. q_k = the number that belongs to bit_k; the mean over workers is the mean of their q
+
+    Biased, so what is not sent is kept for the next step: memory "residual", p = g + e, e = p - q.
+    With "scaled", |p - q|^2 = (1 - |p|_1^2 / (n |p|^2)) |p|^2.
+    Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014.
+    """
+
+    memory = "residual"
+
+    values: str = option("mean", one_of("mean", "scaled"), '"mean" or "scaled"')
+    block: int = option(0, read_block, BLOCK_RULE, show_block)
+
+    def __post_init__(self) -> None:
+        if self.block < 0 or self.block % ROW:
+            raise CodecError(f"sign: block={self.block} must be a multiple of {ROW}, or layer")
+
+    @property
+    def merge(self) -> Merge:
+        return Merge.GATHER
+
+    @property
+    def shardable(self) -> bool:
+        return False
+
+    def bind(self, layout: Layout, place: Place) -> Packer:
+        return SignPacker(self, Rows.of(layout, field_rows(bits=1), self.block), place)
+
+
+class SignPacker(Packer):
+    """Bits, then the values: for every block the one for bit 0 and the one for bit 1, or only the latter."""
+
+    num_granules = 1
+
+    def __init__(self, coder: Sign, rows: Rows, place: Place) -> None:
+        self.rows, self.place = rows, place
+        self.scaled = coder.values == "scaled"
+        self.bit_bytes = rows.num_granules * field_granule_bytes(bits=1)
+        self.granule_bytes = self.bit_bytes + rows.num_scales * (4 if self.scaled else 8)
+
+    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+        both = torch.empty(2, self.rows.num_scales, dtype=torch.float32, device=x.device)
+        bits, values = payload[: self.bit_bytes], payload[self.bit_bytes : self.granule_bytes]
+        self.place.kernels.sign.encode(x, self.rows.table, self.scaled, bits, both[0], both[1])
+        values.view(torch.float32).copy_(both[1] if self.scaled else both.T.flatten())
+
+    def sum_bytes(self, num_granules: int) -> int:
+        return num_granules * self.granule_bytes * self.place.world
+
+    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
+        sums.copy_(payloads.reshape(-1))
+
+    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
+        if self.granule_bytes:  # else only empty tensors
+            self._add_up(sums.reshape(self.place.world, -1), x)
+
+    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
+        self._add_up(payload[: self.granule_bytes].unsqueeze(0), x)
+
+    def _add_up(self, payloads: Tensor, x: Tensor) -> None:
+        """x = the mean of the payloads."""
+        count = payloads.shape[0]
+        values = payloads[:, self.bit_bytes :].contiguous().view(torch.float32) / count
+        if self.scaled:
+            low, high = (
+                torch.where(values.isnan(), values, -values),
+                values,
+            )  # NaN has one bit pattern everywhere
+        else:
+            low, high = values.view(count, -1, 2).unbind(-1)
+        self.place.kernels.sign.decode(
+            payloads.reshape(-1),
+            count,
+            self.rows.table,
+            low.flatten().contiguous(),
+            high.flatten().contiguous(),
+            x,
+        )

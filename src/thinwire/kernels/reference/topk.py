@@ -1,0 +1,98 @@
+"""Top-k kernels in plain torch: choosing the largest |x| of every chunk, packing places, adding values back.
+
+A row of the table is a run of chunks that are alike (csrc/topk.h); bits are written the lowest first. An
+index has `low_bits` low bits, written as they are, and a high part h, written as a set bit: bit h + j for the
+j-th index of its chunk (Elias-Fano), bit h if there are no low bits (a bitmap), none if h is always 0.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def select(x: Tensor, table: Tensor, indices: Tensor, values: Tensor) -> None:
+    """The k largest |x| of every chunk by bit pattern (NaN > Inf > numbers), of equal ones the first."""
+    for offset, chunk, count, k, low_bits, low_byte, high_byte, value in table.view(-1, 8).tolist():
+        numbers = x[offset : offset + count * chunk].view(count, chunk)
+        magnitudes = numbers.view(torch.int32) & 0x7FFFFFFF
+        order = magnitudes.sort(dim=1, descending=True, stable=True).indices
+        chosen = order[:, :k].sort(dim=1).values
+        values[value : value + count * k] = numbers.gather(1, chosen).flatten()
+        _put(indices, low_byte, _digits(chosen & ((1 << low_bits) - 1), low_bits))
+        _put(indices, high_byte, _marks(chosen, chunk, k, low_bits))
+
+
+def scatter(
+    payloads: Tensor, num_payloads: int, table: Tensor, values: Tensor, factor: float, x: Tensor
+) -> None:
+    """x = the sum, in order, of all payloads' value * factor at their places, and 0 elsewhere.
+
+    What lies behind the indices of a payload is left alone. Raises ValueError if an index leaves its chunk.
+    """
+    for offset, chunk, count, *_ in table.view(-1, 8).tolist():
+        x[offset : offset + count * chunk] = 0
+    for payload, own in zip(payloads.view(num_payloads, -1), values.view(num_payloads, -1), strict=True):
+        _add(payload, table, own, factor, x)
+
+
+def _add(indices: Tensor, table: Tensor, values: Tensor, factor: float, x: Tensor) -> None:
+    for offset, chunk, count, k, low_bits, low_byte, high_byte, value in table.view(-1, 8).tolist():
+        low = _take(indices, low_byte, count * k * low_bits).view(count, k, low_bits)
+        weights = 1 << torch.arange(low_bits, device=x.device)
+        chosen = (low * weights).sum(2)
+        width = high_bits(chunk, k, low_bits)
+        if width:
+            marks = _take(indices, high_byte, count * width).view(count, width)
+            chosen += _places(marks, k, low_bits) << low_bits
+        _check(bool(((chosen >= 0) & (chosen < chunk)).all()))
+        target = x[offset : offset + count * chunk]
+        first = torch.arange(count, device=x.device).unsqueeze(1) * chunk
+        scaled = values[value : value + count * k] * factor
+        target.index_add_(0, (first + chosen).flatten(), scaled)
+
+
+def high_bits(chunk: int, k: int, low_bits: int) -> int:
+    """Bits that the high parts of a chunk's k indices take."""
+    highest = (chunk - 1) >> low_bits
+    if highest == 0:
+        return 0
+    return chunk if low_bits == 0 else highest + k
+
+
+def _digits(numbers: Tensor, width: int) -> Tensor:
+    """The `width` bits of every number, the lowest first."""
+    return numbers.flatten().unsqueeze(1) >> torch.arange(width, device=numbers.device) & 1
+
+
+def _marks(chosen: Tensor, chunk: int, k: int, low_bits: int) -> Tensor:
+    bits = chosen.new_zeros(chosen.shape[0], high_bits(chunk, k, low_bits))
+    if bits.numel():
+        ranks = torch.arange(k, device=chosen.device) if low_bits else 0
+        bits.scatter_(1, (chosen >> low_bits) + ranks, 1)
+    return bits
+
+
+def _places(marks: Tensor, k: int, low_bits: int) -> Tensor:
+    """The high parts that marks stand for; every chunk must have k of them."""
+    _check(bool((marks.sum(1) == k).all()))
+    found = marks.nonzero()[:, 1].view(-1, k)
+    return found - torch.arange(k, device=marks.device) if low_bits else found
+
+
+def _put(into: Tensor, first: int, bits: Tensor) -> None:
+    padded = torch.nn.functional.pad(bits.flatten(), (0, -bits.numel() % 8)).view(-1, 8)
+    weights = 1 << torch.arange(8, device=bits.device)
+    into[first : first + padded.shape[0]] = (padded * weights).sum(1).to(torch.uint8)
+
+
+def _take(source: Tensor, first: int, count: int) -> Tensor:
+    """`count` bits from byte `first` on."""
+    raw = source[first : first + -(-count // 8)].to(torch.int64)
+    bits = (raw.unsqueeze(1) >> torch.arange(8, device=raw.device) & 1).flatten()
+    return bits[:count]
+
+
+def _check(fine: bool) -> None:
+    if not fine:
+        raise ValueError("topk payload: its indices are damaged, they name places outside their chunk")

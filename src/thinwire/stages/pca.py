@@ -1,0 +1,292 @@
+"""The pca stage: slices of gradients as coordinates in a basis that all ranks share (GradiVeQ)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from thinwire.coders.base import Place
+from thinwire.errors import CodecError
+from thinwire.options import number_or_off, one_of, option, show_number_or_off
+from thinwire.spec import Layout, Spec
+from thinwire.stages.base import NOTHING, BoundStage, LinearStage, Notes, RangedStage, owner
+from thinwire.stages.identity import BoundIdentity, cut
+from thinwire.stages.moments import Components, Moments
+from thinwire.stages.slices import CHANNEL, MEMORY, Cut, Slices, orders_of, scalar
+
+SAMPLE, CHOOSE, REFRESH, PROJECT = "sample", "choose", "refresh", "project"
+_FACTS = 2  # beside basis and mean: the captured energy, and the order
+_FEW = 64  # slices: tensors with fewer a step are sampled wholly
+_GROUP = 8  # slices: parts end on whole groups
+_OFF = math.inf
+
+
+@dataclass(frozen=True)
+class Pca(LinearStage):
+    """Gradient vector quantization: for each layer, cut into slices g of M = `slice` elements,
+
+    1. for Lt = `sample` steps gradients travel whole; slices of the MEAN gradient are the samples
+    2. refresh: the layer's owner computes mu = mean(samples) and U = the d = M / `ratio` leading eigenvectors
+       of their covariance; all ranks get them (owner's numbers + zeros = an exact broadcast)
+    3. for p = `compress` steps worker i sends y_i = U^T (g_i - mu); the mean is U mean_i(y_i) + mu
+
+    Then again from 1. Payloads add as plain floats: no decoding on the way around the ring, one at the end.
+    What lies outside the span of U is dropped; memory="residual" keeps it for the next sample phase, in which
+    everything is sent.
+
+    `order`: "memory" (as the tensor lies), "channel" (channels fastest), "auto" (the one that drops less).
+    `energy`: the fewest eigenvectors that hold this share of the variance, at most M / ratio. `stride`: a
+    step samples every stride-th slice, the next step others. A tail shorter than M travels as it is.
+
+    Yu et al., "GradiVeQ", NeurIPS 2018.
+    """
+
+    learns = True
+
+    ratio: float = option(8.0, float, "a number of at least 1 that divides slice", lambda r: f"{r:g}")
+    slice: int = option(256, int, "a number of elements")
+    sample: int = option(100, int, "a number of steps, at least 1")
+    compress: int = option(400, int, "a number of steps, at least 1")
+    order: str = option("memory", one_of("memory", "channel", "auto"), '"memory", "channel" or "auto"')
+    layers: str = option("conv", one_of("conv", "all"), '"conv" or "all"')
+    energy: float = option(
+        _OFF, number_or_off, 'a share of the variance between 0 and 1, or "off"', show_number_or_off
+    )
+    stride: int = option(8, int, "a number of slices, at least 1")
+
+    def __post_init__(self) -> None:
+        for name in ("slice", "sample", "compress", "stride"):
+            if getattr(self, name) < 1:
+                raise CodecError(f"gradiveq: {name}={getattr(self, name)} must be at least 1")
+        if not 1 <= self.ratio <= self.slice:
+            raise CodecError(
+                f"gradiveq: ratio={self.ratio:g} must be between 1 and slice={self.slice}: d = slice / ratio "
+                "numbers stand for the elements of a slice"
+            )
+        if self.slice / self.ratio != self.width:
+            raise CodecError(f"gradiveq: ratio={self.ratio:g} must divide slice={self.slice} without a rest")
+        if self.energy != _OFF and not 0 < self.energy <= 1:
+            raise CodecError(f"gradiveq: energy={self.energy:g} must be above 0 and at most 1, or off")
+        if self.energy != _OFF and self.sample < 2:
+            raise CodecError("gradiveq: energy needs sample=2 or more: the last sample step agrees on d")
+
+    @property
+    def sampled(self) -> int:
+        """Steps of a cycle whose means can be samples."""
+        return self.sample - int(self.energy != _OFF)
+
+    @property
+    def width(self) -> int:
+        """d, or with `energy` the most it can be."""
+        return int(self.slice / self.ratio)
+
+    def width_of(self, note: Mapping[str, Tensor]) -> int:
+        return int(note["width"]) if "width" in note else self.width
+
+    def phase(self, step: int, note: Mapping[str, Tensor] = NOTHING) -> str:
+        at = step % (self.sample + self.compress)
+        if at < self.sample:
+            return CHOOSE if self.energy != _OFF and at == self.sample - 1 else SAMPLE
+        kind = REFRESH if at == self.sample else PROJECT
+        return f"{kind} {self.width_of(note)}"
+
+    def refuses(self, spec: Spec) -> str | None:
+        slices = Slices(spec, self.slice)
+        if self.layers == "conv" and len(spec.shape) == 2:
+            return "fully connected (layers=all compresses it)"
+        if slices.count == 0:
+            return f"shorter than a slice of {self.slice}"
+        saved = self.compress * slices.count * (self.slice - self.width)
+        if self.ratio > 1 and saved <= self.width * self.slice:
+            return "its basis costs more than it saves"
+        return None
+
+    def bind(self, layout: Layout, place: Place, phase: str, notes: Notes) -> BoundStage:
+        kinds: dict[str, Callable[[Pca, Layout, Place, Notes], BoundStage]]
+        kinds = {SAMPLE: BoundSample, CHOOSE: BoundChoose, REFRESH: BoundRefresh, PROJECT: BoundProject}
+        return kinds[phase.split()[0]](self, layout, place, notes)
+
+
+class _Learner:
+    """What all phases share: the tensors' slices and what is remembered of them."""
+
+    def __init__(self, stage: Pca, layout: Layout, place: Place, notes: Notes) -> None:
+        self.stage, self.place, self.notes = stage, place, notes
+        self.slices = [Slices(spec, stage.slice) for spec in layout.specs]
+
+    def note(self, slices: Slices) -> dict[str, Tensor]:
+        return self.notes.setdefault(slices.spec.name, {})
+
+    def owns(self, slices: Slices) -> bool:
+        return owner(slices.spec.name, self.place.world) == self.place.rank
+
+    def moments(self, slices: Slices) -> list[Moments]:
+        orders = orders_of(slices, self.stage.order)
+        return [Moments(self.note(slices), order, slices.length) for order in orders]
+
+    def restart(self, slices: Slices) -> None:
+        for moments in self.moments(slices):
+            moments.start(self.owns(slices), self.place.device)
+        self.note(slices).update(_seen=scalar(0), _used=scalar(0))
+
+    def components(self, slices: Slices) -> Components:
+        """Of the order that drops less."""
+        found = [moments.components() for moments in self.moments(slices)]
+        return min(found, key=lambda components: components.dropped(self.stage.width))
+
+
+class BoundSample(BoundIdentity):
+    """The uncompressed phase: everything is sent, and owners take slices of the mean as samples."""
+
+    def __init__(self, stage: Pca, layout: Layout, place: Place, notes: Notes) -> None:
+        super().__init__(layout)
+        self.learner = _Learner(stage, layout, place, notes)
+
+    def learn(self, y: Tensor, x: Tensor) -> None:
+        for slices, piece in zip(self.learner.slices, self.layout.slices, strict=True):
+            if self._counts(slices):
+                self._take(slices, x[piece])
+
+    def _counts(self, slices: Slices) -> bool:
+        """Whether this mean is a sample: the first of a cycle carries what memory held back."""
+        note, stage = self.learner.note(slices), self.learner.stage
+        first = "_used" not in note
+        if first or bool(note["_used"]):
+            self.learner.restart(slices)
+            return first or stage.sampled == 1
+        return True
+
+    def _take(self, slices: Slices, x: Tensor) -> None:
+        stage, note = self.learner.stage, self.learner.note(slices)
+        stride = max(1, min(stage.stride, slices.count // _FEW))
+        seen = int(note["_seen"])
+        if self.learner.owns(slices):
+            for moments in self.learner.moments(slices):
+                rows = slices.matrix(slices.ordered(x, moments.order))
+                moments.add(rows[seen % stride :: stride], self.unit)
+        note["_seen"] = scalar(seen + 1)
+
+
+class BoundChoose(BoundIdentity):
+    """The last uncompressed step, where energy= decides on d: one number for each tensor, from its owner."""
+
+    def __init__(self, stage: Pca, layout: Layout, place: Place, notes: Notes) -> None:
+        super().__init__(layout)
+        self.learner = _Learner(stage, layout, place, notes)
+        self.offer_numel = len(layout.specs)
+
+    def offer(self, x: Tensor) -> Tensor:
+        stage, offer = self.learner.stage, torch.zeros(self.offer_numel, device=x.device)
+        for index, slices in enumerate(self.learner.slices):
+            if self.learner.owns(slices):
+                offer[index] = self.learner.components(slices).width(stage.energy, stage.width)
+        return offer
+
+    def prepare(self, agreed: Tensor) -> None:
+        for slices, width in zip(self.learner.slices, agreed.tolist(), strict=True):
+            self.learner.note(slices)["width"] = scalar(width)
+
+
+class BoundProject(RangedStage):
+    """The compressed phase: Y = (X - mu) U there, X = Y U^T + mu back, group of slices by group."""
+
+    def __init__(self, stage: Pca, layout: Layout, place: Place, notes: Notes) -> None:
+        self.layout = layout
+        self.learner = _Learner(stage, layout, place, notes)
+        self.widths = [stage.width_of(notes.get(name, NOTHING)) for name in layout.names]
+        self.out = Layout.packed(
+            Spec(slices.spec.name, (slices.count * width + slices.tail,))
+            for slices, width in zip(self.learner.slices, self.widths, strict=True)
+        )
+        self._padded = torch.empty(0)
+
+    def ranges(self, count: int) -> list[tuple[int, int]]:
+        places: list[int] = []
+        for slices, width, out in zip(self.learner.slices, self.widths, self.out.slices, strict=True):
+            groups = slices.count if CHANNEL in orders_of(slices, self.learner.stage.order) else _GROUP
+            places += range(out.start, out.start + slices.count * width, groups * width)
+        return cut(self.out.numel, places, count)
+
+    def prepare(self, agreed: Tensor) -> None:
+        pass
+
+    def forward_range(self, x: Tensor, y: Tensor, first: int, last: int) -> None:
+        for part in self._cuts(first, last):
+            note = self.learner.note(part.slices)
+            basis, mean = note["basis"], note["mean"] * self.unit
+            ordered = part.slices.ordered(x[part.piece], _order(note))
+            rows = part.slices.matrix(ordered)[part.first : part.last]
+            torch.addmm((mean @ basis).neg_(), rows, basis, out=part.rows(y))
+            part.tail_in(y).copy_(ordered[ordered.numel() - part.tail :])
+
+    def inverse_range(self, y: Tensor, x: Tensor, first: int, last: int) -> None:
+        for part in self._cuts(first, last):
+            order, tensor = _order(self.learner.note(part.slices)), x[part.piece]
+            moved = order == CHANNEL
+            target = torch.empty_like(tensor) if moved else tensor
+            self._expand(part, y, part.slices.matrix(target)[part.first : part.last])
+            target[target.numel() - part.tail :] = part.tail_in(y)
+            if moved:
+                part.slices.restore(target, order, tensor)
+
+    def _expand(self, part: Cut, y: Tensor, rows: Tensor) -> None:
+        """Y U^T + mu as (Y, 1) (U, mu)^T: adding mu afterwards would cost as much as the product."""
+        note, shape = self.learner.note(part.slices), (rows.shape[0], part.width + 1)
+        if self._padded.numel() < math.prod(shape):
+            self._padded = rows.new_empty(math.prod(shape))
+        padded = self._padded[: math.prod(shape)].view(shape)
+        padded[:, :-1] = part.rows(y)
+        padded[:, -1] = self.unit
+        torch.mm(padded, torch.cat([note["basis"].t(), note["mean"].unsqueeze(0)]), out=rows)
+
+    def _cuts(self, first: int, last: int) -> Iterator[Cut]:
+        """What of each tensor lies in the numbers first..last, which were cut by `ranges`."""
+        for index, (slices, width) in enumerate(zip(self.learner.slices, self.widths, strict=True)):
+            out = self.out.slices[index]
+            low, high = max(first, out.start), min(last, out.stop)
+            if low < high:
+                begin = (low - out.start) // width
+                end = slices.count if high == out.stop else (high - out.start) // width
+                yield Cut(slices, self.layout.slices[index], width, out.start, begin, end)
+
+
+class BoundRefresh(BoundProject):
+    """The first compressed step: owners send mean and basis of their tensors, then all use them."""
+
+    def __init__(self, stage: Pca, layout: Layout, place: Place, notes: Notes) -> None:
+        super().__init__(stage, layout, place, notes)
+        self.sizes = [stage.slice * (width + 1) + _FACTS for width in self.widths]
+        self.offer_numel = sum(self.sizes)
+
+    def offer(self, x: Tensor) -> Tensor:
+        offer = torch.zeros(self.offer_numel, device=x.device)
+        for slices, width, own in self._pieces(offer):
+            if self.learner.owns(slices):
+                found = self.learner.components(slices)
+                facts = torch.tensor([found.energy(width), found.order == CHANNEL], device=x.device)
+                own.copy_(torch.cat([found.vectors[:, :width].flatten(), found.mean, facts]))
+        return offer
+
+    def prepare(self, agreed: Tensor) -> None:
+        length = self.learner.stage.slice
+        for slices, width, own in self._pieces(agreed):
+            basis, mean, facts = torch.split(own, [length * width, length, _FACTS])
+            self.learner.note(slices).update(
+                basis=basis.view(length, width).clone(),
+                mean=mean.clone(),
+                energy=scalar(facts[0].item()),
+                channel=scalar(facts[1].item()),
+                _used=scalar(1),
+            )
+
+    def _pieces(self, numbers: Tensor) -> Iterator[tuple[Slices, int, Tensor]]:
+        """Every tensor's slices, its d, and its piece of what is offered or agreed on."""
+        return zip(self.learner.slices, self.widths, torch.split(numbers, self.sizes), strict=True)
+
+
+def _order(note: Mapping[str, Tensor]) -> str:
+    return CHANNEL if bool(note["channel"]) else MEMORY

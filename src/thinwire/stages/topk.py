@@ -1,0 +1,192 @@
+"""The top-k stage: only the numbers of largest magnitude travel, with their places."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from thinwire.coders.base import Coder, Merge, Packer, Place
+from thinwire.errors import CodecError, PlanError
+from thinwire.kernels.reference.topk import high_bits
+from thinwire.key import Key
+from thinwire.options import option
+from thinwire.spec import Layout, Spec
+from thinwire.stages.base import SelectingStage
+
+ALIGN = 8  # the values of a payload start and end on multiples of this many bytes
+MAX_CHUNK = 2**31 - 1
+
+
+def read_chunk(text: str) -> int:
+    return 0 if text == "tensor" else int(text)
+
+
+def show_chunk(chunk: int) -> str:
+    return "tensor" if chunk == 0 else str(chunk)
+
+
+@dataclass(frozen=True)
+class TopK(SelectingStage):
+    """For each tensor (or chunk of it) of n elements:
+
+    1. k = ratio * n, rounded, at least 1; or the given k
+    2. the k elements of largest |x| are chosen, by bit pattern: NaN > Inf > numbers; ties: the lowest index
+    3. their places and values travel; decoding adds up all ranks' values in rank order and divides by N
+
+    ||x - topk(x)||^2 <= (1 - k/n) ||x||^2: biased, so what is left out is held back (memory "residual").
+    """
+
+    memory = "residual"
+
+    ratio: float = option(0.01, float, "a part of the elements, more than 0 and at most 1", repr)
+    k: int = option(0, int, "a whole number of elements")
+    chunk: int = option(0, read_chunk, '"tensor", or a number of elements', show_chunk)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ratio <= 1:
+            raise CodecError(
+                f"topk: ratio={self.ratio:g}, the part that is kept, must be above 0 and at most 1"
+            )
+        if self.k < 0 or self.chunk < 0:
+            raise CodecError(f"topk: k={self.k} and chunk={self.chunk} must not be negative")
+        if self.k and self.ratio != TopK.ratio:
+            raise CodecError(f"topk: ratio={self.ratio:g} and k={self.k} both say how much is kept; give one")
+        if self.chunk and self.k > self.chunk:
+            raise CodecError(f"topk: k={self.k} is more than chunk={self.chunk} elements; make k smaller")
+
+    def around(self, coder: Coder) -> Coder:
+        if coder.merge is Merge.INT:
+            raise CodecError(
+                f"topk cannot feed {type(coder).__name__.lower()} with shared scales: every rank chooses "
+                'other elements, so payloads are decoded one by one; put scales=own, "fp16" or "bf16" behind'
+            )
+        return TopKCoder(self, coder)
+
+    def kept(self, spec: Spec) -> list[tuple[int, int, int]]:
+        """(elements of a chunk, chunks, elements kept of each): whole chunks, then the rest of the tensor."""
+        if spec.numel == 0:
+            return []  # nothing to send
+        if self.k > spec.numel and not self.chunk:
+            raise PlanError(
+                f"topk: k={self.k} is more than the {spec.numel} elements of {spec.name}: give a ratio or a "
+                f'smaller k, or keep it dense by a rule ({{"{spec.name}": "dense", "*": "topk:k={self.k}"}})'
+            )
+        chunk = min(self.chunk or spec.numel, spec.numel)
+        if chunk > MAX_CHUNK:
+            raise PlanError(
+                f"topk: {spec.name} has {chunk} elements to choose from, more than 2^31 - 1: use chunk="
+            )
+        cuts = [(chunk, spec.numel // chunk), (spec.numel % chunk, 1)]
+        return [(size, count, self._keep(size)) for size, count in cuts if size]
+
+    def _keep(self, numel: int) -> int:
+        return min(self.k, numel) if self.k else max(1, round(self.ratio * numel))
+
+
+@dataclass(frozen=True)
+class TopKCoder(Coder):
+    """Chooses elements and packs their places; the given coder packs their values."""
+
+    stage: TopK
+    coder: Coder
+
+    @property
+    def merge(self) -> Merge:
+        return Merge.GATHER
+
+    @property
+    def shardable(self) -> bool:
+        return False
+
+    def bind(self, layout: Layout, place: Place) -> Packer:
+        return TopKPacker(self, layout, place)
+
+
+class TopKPacker(Packer):
+    """A payload is the places of all chosen elements, then their values as the inner coder packs them."""
+
+    num_granules = 1
+
+    def __init__(self, coder: TopKCoder, layout: Layout, place: Place) -> None:
+        self.place = place
+        runs, self.num_values, end = [], 0, 0
+        chosen = []
+        for spec, offset in zip(layout.specs, layout.offsets, strict=True):
+            first = self.num_values
+            for chunk, count, k in coder.stage.kept(spec):
+                low_bits = best_low_bits(chunk, k)
+                high = end + -(-count * k * low_bits // 8)
+                runs.append([offset, chunk, count, k, low_bits, end, high, self.num_values])
+                end = high + -(-count * high_bits(chunk, k, low_bits) // 8)
+                offset, self.num_values = offset + count * chunk, self.num_values + count * k
+            chosen.append(Spec(spec.name, (self.num_values - first,)))
+        self.table = torch.tensor(runs, dtype=torch.int64).flatten()
+        self.index_bytes, self.aligned_bytes = end, _aligned(end)
+        # as if alone: values travel undivided, so that what is sent is exactly what is taken from the memory
+        self.inner = coder.coder.bind(Layout.packed(chosen), dataclasses.replace(place, world=1, rank=0))
+        self.granule_bytes = _aligned(self.aligned_bytes + self.inner.num_granules * self.inner.granule_bytes)
+        self.nothing = torch.empty(0, dtype=torch.int32, device=place.device)  # that is agreed on
+
+    @functools.cached_property
+    def values(self) -> Tensor:
+        """Room for the values of every rank's payload."""
+        shape = self.place.world, self.num_values
+        return torch.empty(shape, dtype=torch.float32, device=self.place.device)
+
+    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+        if not self.num_values:
+            return  # only empty tensors
+        values = self.values[0]
+        self.place.kernels.topk.select(x, self.table, payload[: self.index_bytes], values)
+        payload[self.index_bytes : self.aligned_bytes] = 0
+        payload[self._values_end : self.granule_bytes] = 0
+        self.inner.encode(values, self.nothing, key, self._values_in(payload))
+
+    def sum_bytes(self, num_granules: int) -> int:
+        return num_granules * self.granule_bytes * self.place.world
+
+    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
+        sums.copy_(payloads.reshape(-1))
+
+    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
+        self._scatter(sums.reshape(self.place.world, self.granule_bytes), x)
+
+    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
+        self._scatter(payload[: self.granule_bytes].unsqueeze(0), x)
+
+    def _scatter(self, payloads: Tensor, x: Tensor) -> None:
+        count = payloads.shape[0]
+        if not self.num_values:
+            return
+        for payload, values in zip(payloads, self.values, strict=False):
+            self.inner.decode_own(self._values_in(payload), self.nothing, values)
+        values = self.values[:count].flatten()
+        self.place.kernels.topk.scatter(payloads.reshape(-1), count, self.table, values, 1 / count, x)
+
+    @property
+    def _values_end(self) -> int:
+        return self.aligned_bytes + self.inner.num_granules * self.inner.granule_bytes
+
+    def _values_in(self, payload: Tensor) -> Tensor:
+        return payload[self.aligned_bytes : self._values_end]
+
+
+def best_low_bits(chunk: int, k: int) -> int:
+    """How many bits of an index are written as they are, so that all k of a chunk take the fewest bits.
+
+    All of them (for few), none (a bitmap, for many), or about log2(chunk / k) (Elias-Fano): sizes decide,
+    never data.
+
+    >>> best_low_bits(6_553_600, 65_536), best_low_bits(1024, 1), best_low_bits(1024, 512)
+    (6, 10, 0)
+    """
+    whole = (chunk - 1).bit_length()
+    return min(range(whole + 1), key=lambda low: (k * low + high_bits(chunk, k, low), low))
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGN) * ALIGN

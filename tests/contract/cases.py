@@ -1,0 +1,61 @@
+"""Every codec of the catalog with every legal route: what the obligations of this folder are run over.
+
+A codec that is added to the catalog is picked up by itself; options worth a run of their own go to VARIANTS.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import thinwire as tw
+from thinwire.catalog import CATALOG
+from thinwire.errors import CodecError, PlanError
+from thinwire.routes.table import ROUTES
+
+WORLDS = (1, 2, 3, 4, 5, 8)
+CODERS = ("dense", "ternary")  # what a stage that cannot end a chain is tried with
+VARIANTS = (
+    "terngrad:clip=off",
+    "terngrad:clip=0.5,wire=2bit",
+    "terngrad:scaler=sigma",
+    "terngrad:scales=own",
+    "terngrad:block=320",
+    "terngrad:block=192,scales=own,wire=2bit",
+    "clip:1 >> bf16",
+    "clip:3 >> clip:2 >> ternary:scales=own",
+    "topk:0.1,chunk=64 >> bf16",
+    "topk:0.4 >> terngrad:scales=own",
+    "clip:2 >> topk:0.3",
+    "dgc:0.05,warmup=2",
+)
+
+
+def _of_entry(name: str) -> list[str]:
+    """The codec of that name, or, for a stage, codecs that begin with it."""
+    try:
+        tw.parse(name)
+    except CodecError:
+        return [f"{name} >> {coder}" for coder in CODERS]
+    return [name]
+
+
+@cache
+def texts() -> tuple[str, ...]:
+    return (*(text for name in CATALOG for text in _of_entry(name)), *VARIANTS)
+
+
+@cache
+def routes(text: str) -> tuple[str, ...]:
+    """The routes that take a codec."""
+    legal = []
+    for name, route in ROUTES.items():
+        try:
+            route.check(tw.parse(text))
+        except PlanError:
+            continue
+        legal.append(name)
+    return tuple(legal)
+
+
+def pairs() -> list[tuple[str, str]]:
+    return [(text, route) for text in texts() for route in routes(text)]

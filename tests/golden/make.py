@@ -1,0 +1,76 @@
+"""Makes tests/golden/wire.json: the bytes every version of thinwire with this wire version must send.
+
+    python tests/golden/make.py
+
+Run it after a change of the wire format, together with docs/wire.md and WIRE_VERSION in src/thinwire/plan.py.
+A change that was not meant to alter the bytes must leave the file as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from packing import pack
+from thinwire.kernels import Kernels
+from thinwire.plan import WIRE_VERSION
+from thinwire.spec import Layout, Spec
+
+FILE = Path(__file__).with_name("wire.json")
+WORLDS = (2, 4)
+STEP = 3  # of seed 0
+TERNARY = {"layer.weight": (7, 23), "layer.bias": (33,), "scalar": ()}
+FLOATS = {"layer.bias": (9,), "scalar": ()}
+CODECS = {
+    "terngrad": TERNARY,
+    "terngrad:wire=2bit": TERNARY,
+    "terngrad:block=64,clip=off": TERNARY,
+    "terngrad:scales=own": TERNARY,
+    "terngrad:scaler=sigma,clip=1.5": TERNARY,
+    "dense": FLOATS,
+    "fp16": FLOATS,
+    "bf16": FLOATS,
+    "topk:0.1": TERNARY,
+    "topk:0.4,chunk=20 >> bf16": TERNARY,
+}
+
+
+def layout_of(shapes: dict[str, tuple[int, ...]]) -> Layout:
+    return Layout.packed(Spec(name, shape) for name, shape in shapes.items())
+
+
+def gradient(rank: int, numel: int) -> Tensor:
+    """Multiples of 1/512 between -1 and 1, the same on every machine."""
+    index = torch.arange(numel, dtype=torch.int64)
+    return (((index * 7919 + rank * 104729) % 1009) - 504).to(torch.float32) / 512
+
+
+def messages(text: str, world: int, kernels: Kernels | None = None) -> dict[str, object]:
+    """What is agreed, what every rank sends, and what the owner of everything sends back."""
+    layout = layout_of(CODECS[text])
+    packed = pack(text, layout, [gradient(rank, layout.numel) for rank in range(world)], STEP, kernels)
+    return {
+        "agreed": hexed(packed.agreed[0].view(torch.uint8)),
+        "payloads": [hexed(payload) for payload in packed.payloads],
+        "sums": hexed(packed.sums.flatten()),
+    }
+
+
+def hexed(data: Tensor) -> str:
+    return bytes(data.tolist()).hex()
+
+
+def golden(kernels: Kernels | None = None) -> dict[str, object]:
+    codecs = {text: {f"world {n}": messages(text, n, kernels) for n in WORLDS} for text in CODECS}
+    return {"wire version": WIRE_VERSION, "codecs": codecs}
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(golden(), indent=1) + "\n")
+    print(f"wrote {FILE}")

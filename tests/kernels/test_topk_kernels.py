@@ -1,0 +1,231 @@
+"""Native top-k kernels give the bits of the reference, and refuse tables and payloads that lead astray."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from lanes import KINDS, values
+from torch import Tensor
+
+from simulation import same_bits
+from thinwire.kernels import Kernels, backends
+from thinwire.kernels.reference.topk import high_bits
+from thinwire.stages.topk import best_low_bits
+
+REFERENCE = backends()["reference"].topk
+MANY_ALIKE = ("two values", "few values", "mostly zeros", "sorted", "grows", "many nans")
+ALL_KINDS = (*KINDS, *MANY_ALIKE)
+CHUNKS = (1, 2, 7, 31, 32, 33, 64, 65, 127, 256, 1000, 4095, 4096, 4097, 5003, 12345)
+RATIOS = (0.0, 0.001, 0.01, 0.1, 0.25, 0.5, 0.9, 1.0)
+EVERYTHING = [(kind, 5003, 1, 0.01, -1, 0) for kind in ALL_KINDS]
+
+
+def numbers(kind: str, size: int, seed: int) -> Tensor:
+    """What makes selection hard: many equal numbers, order, and several kinds of NaN."""
+    if kind in KINDS:
+        return values(kind, size, seed)
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(size, generator=generator)
+    if kind == "many nans":
+        patterns = torch.randint(0x7F800000, 0x7F800004, (size,), generator=generator).to(torch.int32)
+        return patterns.view(torch.float32) * torch.where(x > 0, 1.0, -1.0)
+    made = {
+        "two values": torch.where(x > 0, 1.0, -1.0),
+        "few values": (3 * x).round(),
+        "mostly zeros": torch.where(x > 2.5, x, 0.0),
+        "sorted": x.sort().values,
+        "grows": x * torch.linspace(0, 100, size),
+    }
+    return made[kind].contiguous()
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A buffer with runs of chunks in it, and room for what is chosen."""
+
+    x: Tensor
+    table: Tensor
+    index_bytes: int
+    num_values: int
+
+    def select(self, kernels: object, filling: int = 0xAA) -> tuple[Tensor, Tensor]:
+        indices = torch.full((self.index_bytes,), filling, dtype=torch.uint8)
+        chosen = torch.full((self.num_values,), -12345.0)
+        kernels.select(self.x, self.table, indices, chosen)
+        return indices, chosen
+
+
+def make_lane(runs: list[tuple[str, int, int, float, int, int]], seed: int) -> Lane:
+    """Runs are (kind, chunk, count, ratio, low bits or -1 for the best, gap before it)."""
+    pieces, table, offset, end, value = [], [], 0, 0, 0
+    for index, (kind, chunk, count, ratio, low, gap) in enumerate(runs):
+        k = max(1, int(ratio * chunk))
+        low_bits = best_low_bits(chunk, k) if low < 0 else min(low, (chunk - 1).bit_length())
+        high = end + -(-count * k * low_bits // 8)
+        table += [offset + gap, chunk, count, k, low_bits, end, high, value]
+        end = high + -(-count * high_bits(chunk, k, low_bits) // 8)
+        pieces += [torch.full((gap,), 777.0), numbers(kind, chunk * count, seed + index)]
+        offset, value = offset + gap + chunk * count, value + count * k
+    x = torch.cat(pieces) if pieces else torch.empty(0)
+    return Lane(x, torch.tensor(table, dtype=torch.int64), end, value)
+
+
+run = st.tuples(
+    st.sampled_from(ALL_KINDS),
+    st.sampled_from(CHUNKS),
+    st.integers(1, 3),
+    st.sampled_from(RATIOS),
+    st.sampled_from((-1, -1, 0, 1, 3, 31)),
+    st.sampled_from((0, 0, 1, 7)),
+)
+lanes = st.builds(make_lane, st.lists(run, max_size=5), st.integers(0, 2**31))
+
+
+@given(lane=lanes)
+@example(make_lane(EVERYTHING, 0))
+@example(make_lane([(kind, 12345, 1, 0.25, -1, 0) for kind in ALL_KINDS], 1))
+@example(make_lane([(kind, 65, 3, 0.1, -1, 0) for kind in ALL_KINDS], 2))
+@example(make_lane([("normal", chunk, 2, 0.1, -1, 1) for chunk in CHUNKS], 3))
+def test_selection_is_the_reference_bit_for_bit(native: Kernels, lane: Lane) -> None:
+    expected = lane.select(REFERENCE)
+    found = lane.select(native.topk, filling=0x55)
+    assert same_bits(found[0], expected[0])
+    assert same_bits(found[1], expected[1])
+
+
+@given(lanes=st.lists(st.integers(0, 2**31), min_size=1, max_size=4), runs=st.lists(run, max_size=4))
+@example([0, 1, 2], EVERYTHING)
+@example([0], [("normal", 40_000, 1, 0.01, -1, 3)])
+def test_scattering_is_the_reference_bit_for_bit(native: Kernels, lanes: list[int], runs: list) -> None:
+    """Several payloads at once, in order, with bytes behind the indices that are not theirs."""
+    made = [make_lane(runs, seed) for seed in lanes]
+    selected = [lane.select(REFERENCE) for lane in made]
+    behind = torch.full((5,), 0xEE, dtype=torch.uint8)
+    payloads = torch.cat([torch.cat([indices, behind]) for indices, _ in selected])
+    chosen = torch.cat([own for _, own in selected])
+    expected, found = torch.full_like(made[0].x, -1.0), torch.full_like(made[0].x, -1.0)
+    for kernels, x in ((REFERENCE, expected), (native.topk, found)):
+        kernels.scatter(payloads, len(made), made[0].table, chosen, 1 / len(made), x)
+    assert same_bits(found, expected)
+
+
+@pytest.mark.parametrize("kind", ["normal", "grows", "few values", "mostly zeros"])
+@pytest.mark.parametrize("ratio", [1e-5, 0.001, 0.01, 0.3])
+def test_large_chunks(native: Kernels, kind: str, ratio: float) -> None:
+    """Sampled guesses, their failures and the full radix selection all end in the same choice."""
+    lane = make_lane([(kind, 300_007, 1, ratio, -1, 0)], 5)
+    expected = lane.select(REFERENCE)
+    assert all(same_bits(a, b) for a, b in zip(lane.select(native.topk), expected, strict=True))
+
+
+def test_a_sample_that_misleads(native: Kernels) -> None:
+    """Large numbers in one place only: most of a sample's groups see none of them."""
+    x = torch.randn(200_000, generator=torch.Generator().manual_seed(0))
+    x[150_000:151_000] *= 1000
+    lane = Lane(x, torch.tensor([0, 200_000, 1, 2000, 6, 0, 1500, 0]), 1500 + 641, 2000)
+    expected = lane.select(REFERENCE)
+    assert all(same_bits(a, b) for a, b in zip(lane.select(native.topk), expected, strict=True))
+
+
+def test_what_is_chosen_by_hand(kernels: Kernels) -> None:
+    """|x| by bit pattern, NaN before Inf before numbers, ties by the lowest index; Elias-Fano bits."""
+    nan, inf = torch.nan, torch.inf
+    x = torch.tensor([1.0, -3.0, 3.0, nan, 0.0, -inf, 3.0, -0.0])
+    # indices 1, 2, 3, 5: low bits 1 0 1 1; high parts 0 1 1 2 are the bits 0, 2, 3, 5 of 3 + 4
+    table = torch.tensor([0, 8, 1, 4, 1, 0, 1, 0])
+    indices, chosen = torch.zeros(2, dtype=torch.uint8), torch.zeros(4)
+    kernels.topk.select(x, table, indices, chosen)
+    assert chosen.tolist()[:2] == [-3.0, 3.0]
+    assert chosen[2].isnan()
+    assert chosen[3] == -inf
+    assert indices.tolist() == [0b1101, 0b101101]
+
+
+GOOD = [0, 8, 1, 4, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "sentence"),
+    [
+        (0, -1, "a chunk lies outside the buffer"),
+        (0, 1, "a chunk lies outside the buffer"),
+        (1, 9, "a chunk lies outside the buffer"),
+        (1, 0, "a chunk has 1 to"),
+        (1, 2**31, "a chunk has 1 to"),
+        (2, 2, "a chunk lies outside the buffer"),
+        (2, 2**62, "a chunk lies outside the buffer"),
+        (2, -1, "a chunk lies outside the buffer"),
+        (3, 0, "k lies outside"),
+        (3, 9, "k lies outside"),
+        (4, -1, "low_bits lies outside"),
+        (4, 32, "low_bits lies outside"),
+        (5, 2, "indices lie outside the payload"),
+        (5, -1, "indices lie outside the payload"),
+        (6, 2, "indices lie outside the payload"),
+        (6, 2**62, "indices lie outside the payload"),
+        (7, 1, "values lie outside their buffer"),
+        (7, -1, "values lie outside their buffer"),
+    ],
+)
+def test_bad_tables(native: Kernels, place: int, value: int, sentence: str) -> None:
+    table = [*GOOD[:place], value, *GOOD[place + 1 :]]
+    room = torch.zeros(2, dtype=torch.uint8), torch.zeros(4)
+    with pytest.raises(ValueError, match=sentence):
+        native.topk.select(torch.zeros(8), torch.tensor(table), *room)
+    with pytest.raises(ValueError, match=sentence):
+        native.topk.scatter(room[0], 1, torch.tensor(table), room[1], 1.0, torch.zeros(8))
+
+
+def test_bad_sizes(native: Kernels) -> None:
+    indices, chosen, x = torch.zeros(2, dtype=torch.uint8), torch.zeros(4), torch.zeros(8)
+    with pytest.raises(ValueError, match="eight columns"):
+        native.topk.select(x, torch.tensor(GOOD[:-1]), indices, chosen)
+    for count in (0, -1, 3):
+        with pytest.raises(ValueError, match="uneven sizes"):
+            native.topk.scatter(indices, count, torch.tensor(GOOD), chosen, 1.0, x)
+    with pytest.raises(TypeError):
+        native.topk.select(x.double(), torch.tensor(GOOD), indices, chosen)
+
+
+@pytest.mark.parametrize(
+    ("table", "payload"),
+    [
+        ([0, 8, 1, 4, 1, 0, 1, 0], [0, 0b0000111]),  # three places instead of four
+        ([0, 8, 1, 4, 1, 0, 1, 0], [0, 0b0011111]),  # five of them
+        ([0, 8, 1, 4, 1, 0, 1, 0], [0, 0]),
+        ([0, 6, 1, 2, 3, 0, 1, 0], [0b111000, 0]),  # place 7 of 6
+        ([0, 6, 1, 2, 1, 0, 1, 0], [0, 0]),
+        ([0, 8, 1, 4, 0, 0, 0, 0], [0b111, 0]),  # a bitmap with three of four
+        ([0, 4, 2, 1, 0, 0, 0, 0], [0b0011, 0]),  # both in the first of two chunks
+        ([0, 4, 2, 1, 0, 0, 0, 0], [0b110000, 0]),  # both in the second
+    ],
+)
+def test_damaged_payloads(kernels: Kernels, table: list[int], payload: list[int]) -> None:
+    with pytest.raises(ValueError, match="its indices are damaged"):
+        kernels.topk.scatter(
+            torch.tensor(payload, dtype=torch.uint8),
+            1,
+            torch.tensor(table),
+            torch.ones(4),
+            1.0,
+            torch.zeros(8),
+        )
+
+
+@given(lane=lanes, seed=st.integers(0, 2**31))
+def test_random_bytes_never_leave_the_buffer(native: Kernels, lane: Lane, seed: int) -> None:
+    """Whatever the payload says, only the tensors of the lane are written, or the call is refused."""
+    generator = torch.Generator().manual_seed(seed)
+    indices = torch.randint(0, 256, (lane.index_bytes,), generator=generator).to(torch.uint8)
+    guarded = torch.full((lane.x.numel() + 128,), 5.0)
+    with contextlib.suppress(ValueError):
+        native.topk.scatter(
+            indices, 1, lane.table, torch.ones(lane.num_values), 1.0, guarded[64 : 64 + lane.x.numel()]
+        )
+    assert (guarded[:64] == 5.0).all()
+    assert (guarded[-64:] == 5.0).all()

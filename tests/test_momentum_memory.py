@@ -1,0 +1,187 @@
+"""The momentum memory is DGC's algorithm: correction, masking, clipping, and what it believes when."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from thinwire.errors import CodecError
+from thinwire.memory import MEMORIES, Momentum, MomentumOptions, NoMemory, Residual, make_memory, memory_text
+from thinwire.spec import Layout, Spec
+
+LAYOUT = Layout((Spec("a", (3,)), Spec("b", (2,))), (0, 4))
+
+
+def test_memories_by_name() -> None:
+    types = {"none": NoMemory, "residual": Residual, "momentum": Momentum}
+    assert {name: type(make_memory(name)) for name in MEMORIES} == types
+
+
+def test_memory_texts_have_one_form() -> None:
+    assert memory_text("momentum:0.90") == memory_text(" momentum : factor=0.9 ") == "momentum"
+    assert memory_text("momentum:nesterov=on,clip=2") == "momentum:nesterov=on,clip=2.0"
+    assert memory_text(memory_text("momentum:0.5,nesterov=on")) == "momentum:factor=0.5,nesterov=on"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("momentum:1", "momentum: factor=1 must be at least 0 and less than 1"),
+        ("momentum:-0.1", "factor=-0.1 must be at least 0"),
+        ("momentum:nan", "factor=nan must be at least 0"),
+        ("momentum:much", 'memory "momentum:much": momentum: factor="much" does not fit: a number'),
+        ("momentum:clip=0", "clip=0 must be positive; use clip=off"),
+        ("momentum:nesterov=yes", 'nesterov="yes" does not fit: "on" or "off"'),
+        ("momentum:beta=1", 'has no option "beta": it takes factor, nesterov, clip'),
+        ("momentum:0.1,factor=0.2", "option factor of momentum is given twice"),
+        ("residual:0.5", 'residual takes no bare value "0.5"'),
+    ],
+)
+def test_bad_memory_texts(text: str, sentence: str) -> None:
+    with pytest.raises(CodecError) as caught:
+        make_memory(text)
+    assert sentence in str(caught.value)
+
+
+def select(v: Tensor, count: int = 2) -> Tensor:
+    """A codec that sends the `count` largest."""
+    sent = torch.zeros_like(v)
+    top = v.abs().topk(count).indices
+    sent[top] = v[top]
+    return sent
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_it_is_the_authors_algorithm(nesterov: bool) -> None:
+    """u = m u + g; v += u; send v[chosen]; u[chosen] = v[chosen] = 0, written out."""
+    memory = Momentum(MomentumOptions(0.8, nesterov))
+    layout, generator = Layout.packed([Spec("a", (9,))]), torch.Generator().manual_seed(1)
+    u, v = torch.zeros(9), torch.zeros(9)
+    for _ in range(12):
+        g = torch.randn(9, generator=generator)
+        if nesterov:
+            u = (u + g) * 0.8
+            v = v + u + g
+        else:
+            u = 0.8 * u + g
+            v = v + u
+        x = g.clone()
+        memory.before(x, layout, 1.0)
+        torch.testing.assert_close(x, v)
+        sent = select(x)
+        memory.after(x, sent, layout, 1.0)
+        memory.commit(("a",))
+        u[sent != 0], v[sent != 0] = 0.0, 0.0
+        state = memory.state()
+        torch.testing.assert_close(state["velocity a"], u)
+        torch.testing.assert_close(state["unsent a"], v)
+
+
+def test_e2_telescoping() -> None:
+    """Everything that was ever added to v was sent or is still there: u + old = sent + new."""
+    memory, layout = Momentum(), Layout.packed([Spec("a", (50,))])
+    generator = torch.Generator().manual_seed(0)
+    velocities, sent = torch.zeros(50).double(), torch.zeros(50).double()
+    for _ in range(40):
+        x = torch.randn(50, generator=generator)
+        memory.before(x, layout, 1.0)
+        velocities += memory.staged["a"].u
+        own = select(x, 5).bfloat16().float()  # what is rounded off stays in v
+        memory.after(x, own, layout, 1.0)
+        memory.commit(("a",))
+        sent += own
+    torch.testing.assert_close(velocities, sent + memory.state()["unsent a"], rtol=0, atol=1e-4)
+
+
+def test_what_is_sent_is_not_remembered() -> None:
+    """Masking clears the velocity of what was sent: a codec that sends everything sends the gradient."""
+    memory = Momentum()
+    for value in (1.0, 2.0, 3.0):
+        x = torch.full((6,), value)
+        memory.before(x, LAYOUT, 1.0)
+        assert x.tolist() == [value] * 6
+        memory.after(x, x, LAYOUT, 1.0)
+        memory.commit(LAYOUT.names)
+
+
+def test_what_is_not_sent_gathers_momentum() -> None:
+    memory = Momentum(MomentumOptions(0.5))
+    for expected in (1.0, 2.5, 4.25):  # u = 1, 1.5, 1.75
+        x = torch.ones(6)
+        memory.before(x, LAYOUT, 1.0)
+        assert x.tolist() == [expected] * 3 + [1.0] + [expected] * 2, (
+            "what lies between the tensors is not ours"
+        )
+        memory.after(x, torch.zeros(6), LAYOUT, 1.0)
+        memory.commit(LAYOUT.names)
+
+
+def test_what_is_not_committed_is_not_believed() -> None:
+    memory = Momentum()
+    x = torch.ones(6)
+    memory.before(x, LAYOUT, 1.0)
+    memory.after(x, torch.zeros(6), LAYOUT, 1.0)
+    memory.commit(LAYOUT.names)
+    before = memory.state()
+    for bad, names in ((torch.nan, ()), (torch.inf, ("b",))):
+        x = torch.full((6,), bad)
+        memory.before(x, LAYOUT, 1.0)
+        memory.after(x, x, LAYOUT, 1.0)
+        memory.commit(names)
+    after = memory.state()
+    assert torch.equal(after["velocity a"], before["velocity a"])
+    assert torch.equal(after["unsent a"], before["unsent a"])
+    assert not torch.isfinite(after["unsent b"]).all()
+    x = torch.ones(6)
+    memory.before(x, LAYOUT, 1.0)
+    torch.testing.assert_close(x[:3], torch.full((3,), 1 + 1.9))
+
+
+def test_it_clips_locally() -> None:
+    """||g|| is cut to clip / sqrt(N), tensor by tensor, before it is added."""
+    memory = make_memory("momentum:clip=2", world=4)
+    x = torch.tensor([3.0, 0.0, 4.0, 777.0, 0.3, 0.4])
+    memory.before(x, LAYOUT, 1.0)
+    torch.testing.assert_close(x, torch.tensor([0.6, 0.0, 0.8, 777.0, 0.3, 0.4]))
+    x = torch.full((6,), 1e30)  # whose square is no float32
+    make_memory("momentum:clip=2", world=4).before(x, LAYOUT, 1.0)
+    torch.testing.assert_close(x[:3].norm(), torch.tensor(1.0))
+    for bad in (torch.nan, torch.inf):
+        x = torch.tensor([1.0, bad, 1.0, 0.0, 1.0, 1.0])
+        make_memory("momentum:clip=2", world=4).before(x, LAYOUT, 1.0)
+        assert not torch.isfinite(x[1])
+
+
+def test_it_is_kept_in_unscaled_units() -> None:
+    """Loss scales are powers of two: the numbers are the same to the last bit."""
+
+    def run(units: tuple[float, ...]) -> tuple[list[Tensor], dict[str, Tensor]]:
+        memory, generator = make_memory("momentum:clip=1.5"), torch.Generator().manual_seed(3)
+        sent = []
+        for unit in units:
+            x = torch.randn(6, generator=generator) * unit
+            memory.before(x, LAYOUT, unit)
+            own = select(x)
+            memory.after(x, own, LAYOUT, unit)
+            memory.commit(LAYOUT.names)
+            sent.append(own / unit)
+        return sent, memory.state()
+
+    plain, scaled = run((1.0, 1.0, 1.0)), run((1024.0, 512.0, 65536.0))
+    assert all(torch.equal(a, b) for a, b in zip(plain[0], scaled[0], strict=True))
+    assert all(torch.equal(plain[1][name], scaled[1][name]) for name in plain[1])
+
+
+def test_states_are_copies_and_go_back() -> None:
+    memory = Momentum()
+    x = torch.arange(6.0)
+    memory.before(x, LAYOUT, 1.0)
+    memory.after(x, select(x), LAYOUT, 1.0)
+    memory.commit(LAYOUT.names)
+    state = memory.state()
+    other = Momentum()
+    other.load(state)
+    state["velocity a"].zero_()
+    assert other.state().keys() == memory.state().keys()
+    assert all(torch.equal(t, memory.state()[name]) for name, t in other.state().items())

@@ -119,6 +119,7 @@ class Selector {
     if (n <= kSmall) return walk(x, n, k, small_threshold(x, n, k), emit);
     for (int slack = 1; slack <= kGuesses; ++slack) {
       const Guess guess = guess_bound(x, n, k, slack);
+      if (guess.bound == 0 && candidates_.collect(x, n, 1, k)) return walk(x, n, k, {0, k - candidates_.count()}, emit);
       if (guess.bound == 0 || !candidates_.collect(x, n, guess.bound, guess.limit)) break;  // too many are alike
       if (candidates_.count() >= k) return choose(k, emit);
     }

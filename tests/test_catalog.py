@@ -10,6 +10,8 @@ import thinwire as tw
 from thinwire.catalog import CATALOG, Entry
 from thinwire.coders.base import Coder, Merge
 from thinwire.coders.floats import Cast, Dense
+from thinwire.coders.qsgd import Qsgd
+from thinwire.coders.sign import Sign
 from thinwire.coders.ternary import Ternary
 from thinwire.errors import CodecError
 from thinwire.stages.base import Stage
@@ -31,6 +33,12 @@ from thinwire.stages.clip import Clip
         ("terngrad:block=layer", Ternary()),
         (" terngrad : clip = 1 , scaler = sigma , ", Ternary(clip=1.0, scaler="sigma")),
         ("terngrad:2,scales=own,wire=2bit", Ternary(clip=2.0, scales="own", wire="2bit")),
+        ("qsgd", Qsgd()),
+        ("qsgd:4", Qsgd()),
+        ("qsgd:8,norm=l2", Qsgd(bits=8, norm="l2")),
+        ("qsgd:bits=2,block=layer,scales=own", Qsgd(bits=2, block=0, scales="own")),
+        ("sign", Sign()),
+        ("sign:values=scaled,block=1024", Sign(values="scaled", block=1024)),
         ("ternary", Ternary(clip=math.inf)),
         ("ternary:block=64", Ternary(clip=math.inf, block=64)),
     ],
@@ -78,6 +86,15 @@ def test_chains() -> None:
         ("terngrad:clip=off,scaler=sigma", "scaler=sigma is c*sigma, so it needs clip; use scaler=max"),
         ("terngrad:clip=1,clip=2", "option clip of terngrad is given twice"),
         ("terngrad:1,clip=2", "option clip of terngrad is given twice"),
+        ("qsgd:9", "qsgd: bits=9 must be 2 to 8; for one bit use sign, for 16 use bf16"),
+        ("qsgd:1", "qsgd: bits=1 must be 2 to 8"),
+        ("qsgd:4.5", 'qsgd: bits="4.5" does not fit: 2 to 8 bits an element'),
+        ("qsgd:4,block=100", "qsgd: block=100 must be a multiple of 32, or layer"),
+        ("qsgd:4,norm=l1", 'norm="l1" does not fit: "max" or "l2"'),
+        ("qsgd:4,scales=none", 'scales="none" does not fit: "shared" or "own"'),
+        ("sign:1", 'sign takes no bare value "1"'),
+        ("sign:values=median", 'values="median" does not fit: "mean" or "scaled"'),
+        ("sign:block=-32", "sign: block=-32 must be a multiple of 32, or layer"),
         ("dense:1", 'dense takes no bare value "1": write option=value'),
         ("dense:x=1", 'dense has no option "x": it takes none at all'),
         ("fp16:to=bf16", 'to is fixed by the name "fp16"'),
@@ -134,6 +151,15 @@ def test_different_codecs_have_different_canonical_texts() -> None:
         "terngrad:scales=own",
         "terngrad:block=32",
         "terngrad:wire=2bit",
+        "qsgd",
+        "qsgd:3",
+        "qsgd:block=64",
+        "qsgd:block=layer",
+        "qsgd:norm=l2",
+        "qsgd:scales=own",
+        "sign",
+        "sign:values=scaled",
+        "sign:block=64",
         "clip >> ternary",
         "clip:2.5000001 >> ternary",
         "clip >> clip >> ternary",

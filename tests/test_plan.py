@@ -89,6 +89,8 @@ def test_bytes_of_a_known_model() -> None:
     ternary = 3 * 4 * 32 + 3 * 2 * 128
     assert plan().step_bytes() == 3 * 4 + ternary + 3 * shard + 3 * shard
     assert plan("dense").step_bytes() == 2 * 3 * 4090 * 4 // 4
+    own = plan("terngrad:scales=own").step_bytes()  # 13 x 32 bytes and a scale, padded to 8, to 3 peers
+    assert own == 3 * 424 + 3 * shard + 3 * shard
     assert plan("bf16").step_bytes() == 2 * 3 * 8184 // 4  # 8180 bytes in whole granules of 8
     assert plan().dense_bytes == 2 * 3 * 4090 * 4 // 4
     assert plan(world=1).step_bytes() == plan(world=1).dense_bytes == 0

@@ -51,7 +51,9 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
         "topk": Entry(TopK, "the largest elements and their places", bare="ratio", default_coder=Dense()),
         "dgc": Entry(Dgc, "topk with momentum correction and a warm-up", bare="ratio", default_coder=Dense()),
         "gradiveq": Entry(Pca, "slices in a basis all ranks share", bare="ratio", default_coder=Dense()),
-        "powersgd": Entry(LowRank, "matrices as products of two thin ones", bare="rank", default_coder=Dense()),
+        "powersgd": Entry(
+            LowRank, "matrices as products of two thin ones", bare="rank", default_coder=Dense()
+        ),
     }
 )
 
@@ -74,12 +76,16 @@ def parse(text: str) -> Codec:
         if isinstance(link, Coder):
             raise CodecError(f'codec "{text}": "{part}" packs numbers into bits, so it must be the last link')
         if selecting is not None:
-            raise CodecError(f'codec "{text}": nothing but a coder can follow a stage that selects, not "{part}"')
+            raise CodecError(
+                f'codec "{text}": nothing but a coder can follow a stage that selects, not "{part}"'
+            )
         if isinstance(link, SelectingStage):
             selecting = link
         elif isinstance(link, LinearStage):
             if link.learns and linear:
-                raise CodecError(f'codec "{text}": "{part}" learns from the mean, so it must be the first link')
+                raise CodecError(
+                    f'codec "{text}": "{part}" learns from the mean, so it must be the first link'
+                )
             linear.append(link)
     return Codec(text, tuple(linear), coder, selecting)
 

@@ -42,7 +42,7 @@ class Codec:
 
     @property
     def packing(self) -> Coder:
-        """What packs numbers into bits behind the linear stages: the coder, or the selecting stage around it."""
+        """What packs numbers behind the linear stages: the coder, or the selecting stage around it."""
         return self.coder if self.selecting is None else self.selecting.around(self.coder)
 
     def packing_at(self, step: int) -> Coder:

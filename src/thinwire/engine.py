@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from thinwire.clock import COMPARE, PREPARE, Clock
+from thinwire.coders.base import Place
 from thinwire.errors import PlanError
 from thinwire.groups.base import Group
 from thinwire.groups.metered import Metered
@@ -18,7 +19,6 @@ from thinwire.key import Key
 from thinwire.lane import Lane, lanes_digest
 from thinwire.memory import Memory, make_memory
 from thinwire.plan import Plan
-from thinwire.coders.base import Place
 from thinwire.routes.base import Journey, Parcel, Route
 from thinwire.scratch import Scratch
 from thinwire.spec import Layout
@@ -104,7 +104,7 @@ class Engine:
         payload = encode(x, agreed)           local, pure, its size known before any data existed
         kept    = x - decode_own(payload)     what was not sent: staged
         mean    = route.reduce(payload)       travel, merge, decode; parts overlap each other
-        commit(kept) if the mean is finite    the mean has the same bits on all ranks, so all ranks decide alike
+        commit(kept) if the mean is finite    it has the same bits on all ranks, so all ranks decide alike
         """
         self.clock.current = PREPARE
         lanes = self._lanes_of(bucket.layout)
@@ -173,7 +173,9 @@ class Engine:
     def _transform(self, loads: list[Load]) -> None:
         """Runs the stages, all lanes in step; what the stages offer is added up over all ranks on the way."""
         for depth in range(max(len(load.lane.bound.stages) for load in loads)):
-            staged = [(load, load.lane.bound.stages[depth]) for load in loads if depth < len(load.lane.bound.stages)]
+            staged = [
+                (load, load.lane.bound.stages[depth]) for load in loads if depth < len(load.lane.bound.stages)
+            ]
             with self.clock.stage("encode"):
                 offers = [stage.offer(load.y) for load, stage in staged]
                 numbers = torch.cat(offers)

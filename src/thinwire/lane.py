@@ -28,7 +28,9 @@ class Lane:
     ranges: tuple[tuple[int, int], ...] | None = field(init=False)  # if a stage makes numbers by parts
 
     def __post_init__(self) -> None:
-        count = max(1, round(self.layout.numel / (self.part_numel or PART_NUMEL)))
+        makes_parts = self.bound.ranged is not None or not self.bound.stages
+        numel = self.layout.numel if makes_parts else self.bound.inner_numel
+        count = max(1, round(numel / (self.part_numel or PART_NUMEL)))
         if self.bound.codec.own_dtype and self.route.takes == {Merge.SUM}:
             count = 1  # as DDP adds it: a ring cut elsewhere adds in another order
         packer, ranged, ranges = self.bound.packer, self.bound.ranged, None

@@ -1,4 +1,4 @@
-"""A plan: the policy applied to a model. Static, printable, with exact bytes and a digest all ranks compare."""
+"""A plan: the policy applied to a model. Static, printable, with exact bytes and a digest to compare."""
 
 from __future__ import annotations
 
@@ -174,7 +174,8 @@ class Plan:
     def __str__(self) -> str:
         width = max(len(entry.spec.name) for entry in self.entries)
         lines = [
-            f"{e.spec.name:<{width}}  {e.spec.numel:>10,}  {e.codec!s:<12} {e.memory:<8} {e.route:<9}  ({e.reason})"
+            f"{e.spec.name:<{width}}  {e.spec.numel:>10,}  {e.codec!s:<12} {e.memory:<8} {e.route:<9}"
+            f"  ({e.reason})"
             for e in self.entries
         ]
         stretches, dense = self.stretches(), self.dense_bytes

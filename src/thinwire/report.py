@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One tensor. `relative_error` is |g - Q(g)| / |g| of this rank's payload, None where it was not measured.
+    """One tensor. `relative_error` is |g - Q(g)| / |g| of this rank's payload, None where not measured.
 
     `learnt` holds what its codec found out, such as the energy that gradiveq's basis captures.
     """
@@ -24,7 +24,7 @@ class LayerReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What one worker sent. `bits_per_element` counts all that a worker sends for an element, both directions."""
+    """What one worker sent. `bits_per_element` counts all it sends for an element, in both directions."""
 
     codec: str
     world: int
@@ -48,17 +48,20 @@ class Report:
         stages = ", ".join(f"{name} {1e3 * s / steps:.2f}" for name, s in self.seconds.items())
         lines = [
             f"{self.codec} on {self.world} workers, {self.steps} steps, kernels {self.kernels}",
-            f"{self.bytes_per_step:,.0f} bytes a step from each worker, {self.ratio:.2f}x fewer than fp32 all-reduce",
+            f"{self.bytes_per_step:,.0f} bytes a step from each worker, "
+            f"{self.ratio:.2f}x fewer than fp32 all-reduce",
             f"milliseconds a step: {stages}",
             "",
         ]
         width = max((len(layer.name) for layer in self.layers), default=4)
-        lines.append(f"{'layer':<{width}}  {'elements':>11}  {'codec':<12}  {'bytes':>11}  {'bits':>6}  error")
+        lines.append(
+            f"{'layer':<{width}}  {'elements':>11}  {'codec':<12}  {'bytes':>11}  {'bits':>6}  error"
+        )
         for layer in self.layers:
             error = "-" if layer.relative_error is None else f"{layer.relative_error:.3f}"
             lines.append(
-                f"{layer.name:<{width}}  {layer.numel:>11,}  {layer.codec:<12}  {layer.bytes_per_step:>11,.0f}"
-                f"  {layer.bits_per_element:>6.2f}  {error}"
+                f"{layer.name:<{width}}  {layer.numel:>11,}  {layer.codec:<12}  "
+                f"{layer.bytes_per_step:>11,.0f}  {layer.bits_per_element:>6.2f}  {error}"
                 + "".join(f"  {what} {value:.4g}" for what, value in layer.learnt.items())
             )
         return "\n".join(lines)

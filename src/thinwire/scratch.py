@@ -17,5 +17,7 @@ class Scratch:
         """The first `nbytes` bytes of the buffer of that name; what is in them is undefined."""
         buffer = self._buffers.get(name)
         if buffer is None or buffer.numel() < nbytes:
-            buffer = self._buffers[name] = torch.empty(max(nbytes, 64), dtype=torch.uint8, device=self._device)
+            buffer = self._buffers[name] = torch.empty(
+                max(nbytes, 64), dtype=torch.uint8, device=self._device
+            )
         return buffer[:nbytes]

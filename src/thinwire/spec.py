@@ -35,7 +35,7 @@ class Spec:
 class Layout:
     """Tensors in one flat buffer: tensor i is `buffer[offsets[i] : offsets[i] + specs[i].numel]`.
 
-    Between the tensors of a layout there may be others: a lane takes its tensors where they lie in the bucket.
+    Between the tensors of a layout there may be others: a lane takes its tensors where they lie.
     """
 
     specs: tuple[Spec, ...]

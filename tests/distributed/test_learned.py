@@ -1,4 +1,4 @@
-"""Codecs that learn (gradiveq, powersgd) in real DDP over gloo: several buckets, all phases, stopped and resumed."""
+"""Codecs that learn (gradiveq, powersgd) in real DDP over gloo: buckets, phases, stopped and resumed."""
 
 from __future__ import annotations
 

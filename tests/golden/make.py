@@ -36,6 +36,10 @@ CODECS = {
     "dense": FLOATS,
     "fp16": FLOATS,
     "bf16": FLOATS,
+    "qsgd:4": TERNARY,
+    "qsgd:3,norm=l2,block=32,scales=own": TERNARY,
+    "sign": TERNARY,
+    "sign:values=scaled,block=64": TERNARY,
     "topk:0.1": TERNARY,
     "topk:0.4,chunk=20 >> bf16": TERNARY,
 }

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from simulation import Gradients, Simulation, assert_ranks_agree, assert_same, gaussian, same_bits, specs_of
 
 import thinwire as tw
+from simulation import Gradients, Simulation, assert_ranks_agree, assert_same, gaussian, same_bits, specs_of
 from thinwire.coders.base import Merge
 from thinwire.errors import CodecError
 from thinwire.groups.base import sum_bytes
@@ -31,7 +31,9 @@ def rank_r(specs: tuple[Spec, ...], rank: int, fixed: bool) -> Any:
             space = torch.Generator().manual_seed(index + (0 if fixed else 100 * step))
             rows = spec.shape[0]
             left = torch.randn(rows, rank, generator=space)
-            right = torch.randn(rank, spec.numel // rows, generator=torch.Generator().manual_seed(worker + 50 * index))
+            right = torch.randn(
+                rank, spec.numel // rows, generator=torch.Generator().manual_seed(worker + 50 * index)
+            )
             made[spec.name] = (left @ right).view(spec.shape)
         return made
 
@@ -55,7 +57,7 @@ def test_matrices_of_that_rank_come_back(world: int, fixed: bool) -> None:
 
 
 def test_the_warm_start_finds_the_leading_directions() -> None:
-    """On a constant gradient steps are power iterations: the error comes down to that of the best approximation."""
+    """On a constant gradient steps are power iterations: the error comes down to the least possible one."""
     generator = torch.Generator().manual_seed(0)
     u, v = (torch.linalg.qr(torch.randn(60, 60, generator=generator))[0] for _ in range(2))
     matrix = u @ torch.diag(0.7 ** torch.arange(60.0)) @ v
@@ -68,7 +70,9 @@ def test_the_warm_start_finds_the_leading_directions() -> None:
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
-@pytest.mark.parametrize("codec", ["powersgd:2", "powersgd:1,start=2", "powersgd:2 >> bf16", "powersgd:2 >> ternary"])
+@pytest.mark.parametrize(
+    "codec", ["powersgd:2", "powersgd:1,start=2", "powersgd:2 >> bf16", "powersgd:2 >> ternary"]
+)
 def test_all_ranks_end_with_the_same_bits(codec: str, world: int) -> None:
     """D1."""
     simulation = Simulation(codec, SPECS, world, buckets=(("tiny", "fc"), ("bias",), ("conv",)))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from simulation import Gradients, Simulation, assert_ranks_agree, assert_same, gaussian, same_bits, specs_of
 from torch import Tensor
 
 import thinwire as tw
+from simulation import Gradients, Simulation, assert_ranks_agree, assert_same, gaussian, same_bits, specs_of
 from thinwire.coders.base import Merge
 from thinwire.engine import Engine
 from thinwire.errors import CodecError, StateError
@@ -29,7 +29,11 @@ SPECS = specs_of({"conv": (16, 12, 3, 3), "second": (8, 20, 3, 3), "odd": 1000, 
 CYCLE = LT + P
 CHAINS = ["", " >> bf16", " >> fp16", " >> ternary", " >> terngrad:scales=own", " >> clip:3 >> ternary"]
 OPTIONS = ["", ",order=channel", ",order=auto", ",energy=0.6", ",order=auto,energy=0.9"]
-VARIANTS = [("", chain) for chain in CHAINS] + [(options, "") for options in OPTIONS[1:]] + [(OPTIONS[-1], CHAINS[3])]
+VARIANTS = (
+    [("", chain) for chain in CHAINS]
+    + [(options, "") for options in OPTIONS[1:]]
+    + [(OPTIONS[-1], CHAINS[3])]
+)
 
 
 def low_rank(specs: tuple[Spec, ...], rank: int = D, noise: float = 0.0, mean: float = 0.5) -> Any:
@@ -83,11 +87,17 @@ def test_decoding_the_sum_is_projecting_the_mean(world: int) -> None:
             expected = true_mean(source, step, world)
             for spec in SPECS[:3]:
                 note = engine.notes[spec.name]
-                flat, basis, mean = expected[spec.name].flatten().double(), note["basis"].double(), note["mean"].double()
+                flat, basis, mean = (
+                    expected[spec.name].flatten().double(),
+                    note["basis"].double(),
+                    note["mean"].double(),
+                )
                 count = spec.numel // M
                 rows = flat[: count * M].view(count, M)
                 rows.copy_((rows - mean) @ basis @ basis.t() + mean)
-                torch.testing.assert_close(means[step][spec.name].flatten().double(), flat, rtol=1e-5, atol=1e-5)
+                torch.testing.assert_close(
+                    means[step][spec.name].flatten().double(), flat, rtol=1e-5, atol=1e-5
+                )
 
 
 def test_the_basis_holds_the_leading_eigenvectors() -> None:
@@ -96,7 +106,9 @@ def test_the_basis_holds_the_leading_eigenvectors() -> None:
     engine, means = engine_after(Simulation(CODEC, SPECS, 2), source, LT + 1)[0]
     for spec in SPECS[:3]:
         note, count = engine.notes[spec.name], spec.numel // M
-        samples = torch.cat([means[t][spec.name].flatten()[: count * M].view(count, M) for t in range(LT)]).double()
+        samples = torch.cat(
+            [means[t][spec.name].flatten()[: count * M].view(count, M) for t in range(LT)]
+        ).double()
         basis = note["basis"].double()
         torch.testing.assert_close(basis.t() @ basis, torch.eye(D).double(), rtol=0, atol=1e-5)
         torch.testing.assert_close(note["mean"].double(), samples.mean(0), rtol=1e-5, atol=1e-5)
@@ -168,7 +180,9 @@ def test_the_effective_ratio() -> None:
     basis = plan.step_bytes(step=100) - plan.step_bytes(step=101)
     assert plan.step_bytes(step=101) * 8 == plan.dense_bytes
     assert basis == 2 * 3 * 4 * (256 * 33 + 2) // 4
-    assert (cycle - basis) * (100 + 400) / (100 + 400 / 8) == pytest.approx(500 * 500 * plan.dense_bytes / 500)
+    assert (cycle - basis) * (100 + 400) / (100 + 400 / 8) == pytest.approx(
+        500 * 500 * plan.dense_bytes / 500
+    )
     assert 500 * plan.dense_bytes / cycle == pytest.approx(3.333, rel=1e-3)
 
 
@@ -261,7 +275,8 @@ def saved(state: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("stop", [1, LT - 1, LT, LT + 1, CYCLE, CYCLE + 1])
 @pytest.mark.parametrize("gather", [False, True])
 @pytest.mark.parametrize(
-    ("codec", "memory"), [(CODEC, None), (CODEC + ",order=auto,energy=0.7", "residual"), (CODEC + " >> ternary", None)]
+    ("codec", "memory"),
+    [(CODEC, None), (CODEC + ",order=auto,energy=0.7", "residual"), (CODEC + " >> ternary", None)],
 )
 def test_resuming_in_any_phase_gives_the_same_bits(
     codec: str, memory: str | None, gather: bool, stop: int
@@ -316,7 +331,9 @@ def test_a_changed_world_goes_on_with_the_same_samples(stop: int, new_world: int
     torch.testing.assert_close(whole, torch.ones(D).double(), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("other", ["gradiveq:8,slice=32", "gradiveq:4,slice=64", "gradiveq:4,slice=32,sample=9"])
+@pytest.mark.parametrize(
+    "other", ["gradiveq:8,slice=32", "gradiveq:4,slice=64", "gradiveq:4,slice=32,sample=9"]
+)
 def test_another_m_or_d_is_refused(other: str) -> None:
     group = ThreadGroup.make(1)[0]
     state = local_state(Simulation("gradiveq:4,slice=32", SPECS, 1).engine(group))

@@ -68,26 +68,26 @@ class Packer(ABC):
     spans: bool = False  # True: `span` works, so that a ranged stage may feed it part by part
 
     def parts(self, count: int) -> list[Packer]:
-        """About `count` packers that together do what this one does, granule by granule, under its agreed words.
+        """About `count` packers that together do what this one does, granule by granule, same words.
 
         They let a route encode one part while another travels. A packer that cannot be cut returns itself.
         """
         return [self]
 
     def span(self, first: int, last: int) -> Packer:
-        """The packer of elements first..last of a packed layout; only coders that a ranged stage may feed have it."""
+        """The packer of elements first..last of a packed layout, where a ranged stage may feed the coder."""
         raise NotImplementedError(f"{type(self).__name__} cannot be cut at any element")
 
     def in_place(self, x: Tensor) -> Tensor | None:
         """The bytes of x itself, where a SUM payload can be made, summed and read without any copy."""
         return None
 
-    def offer(self, x: Tensor, words: Tensor) -> None:
+    def offer(self, x: Tensor, words: Tensor) -> None:  # noqa: B027 - many coders agree on nothing
         """Step 1, local: writes the `agree_words` words that all ranks maximise."""
 
     @abstractmethod
     def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
-        """Step 2, local and pure: x under the agreed words to payload bytes (the payload may be longer: padding)."""
+        """Step 2, local and pure: x under the agreed words to payload bytes; a longer payload is padding."""
 
     @abstractmethod
     def sum_bytes(self, num_granules: int) -> int:

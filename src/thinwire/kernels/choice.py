@@ -64,7 +64,7 @@ def pick(device: torch.device, name: str | None = None) -> Kernels:
 @functools.cache
 def _say_once() -> None:
     warnings.warn(
-        f"thinwire runs on its reference kernels, 10-100 times slower than the native ones: {native_problem()}. "
-        "Install a C++ compiler and reinstall thinwire",
+        "thinwire runs on its reference kernels, 10-100 times slower than the native ones: "
+        f"{native_problem()}. Install a C++ compiler and reinstall thinwire",
         stacklevel=4,
     )

@@ -1,4 +1,4 @@
-"""Route allgather: everybody gets every payload and merges by itself. Traffic grows with the number of ranks."""
+"""Route allgather: everybody gets every payload and merges by itself. Traffic grows with the world."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thinwire.routes.base import Journey, Message, Route, aligned, encode_all
 
 
 class AllGather(Route):
-    """One all-gather per message; payloads merge in rank order on every rank, so all ranks get the same bits."""
+    """One all-gather per message; payloads merge in rank order on every rank, so all get the same bits."""
 
     name = "allgather"
     takes = frozenset({Merge.INT, Merge.GATHER})

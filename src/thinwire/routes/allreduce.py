@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from thinwire.coders.base import Merge, Packer
-from thinwire.groups.base import Pending, sum_bytes
-from thinwire.routes.base import Journey, Message, Parcel, Route
+from thinwire.groups.base import sum_bytes
+from thinwire.routes.base import Journey, Message, Route
 
 
 class AllReduce(Route):
-    """One all-reduce per parcel; while it travels, the next parcel is encoded and the one before decoded.
+    """One all-reduce per parcel; while some travel, the next ones are encoded and those that arrived decoded.
 
     Sums depend on where a value lies in its buffer: bits may change when the buckets do.
     """
@@ -26,21 +26,15 @@ class AllReduce(Route):
         return sum_bytes(self.payload_bytes(packer, world), world)
 
     def reduce(self, messages: Sequence[Message], journey: Journey) -> None:
-        travelling: tuple[Parcel, Pending, int] | None = None
-        for part, parcel in enumerate(parcel for message in messages for parcel in message):
+        parcels = [parcel for message in messages for parcel in message]
+        pendings = []
+        for part, parcel in enumerate(parcels):
             with journey.clock.stage("encode", part):
                 parcel.encode()
             with journey.clock.stage("travel", part):
-                pending = journey.group.sum_(parcel.payload.view(parcel.packer.wire_dtype))
-            if travelling is not None:
-                _arrive(*travelling, journey)
-            travelling = parcel, pending, part
-        if travelling is not None:
-            _arrive(*travelling, journey)
-
-
-def _arrive(parcel: Parcel, pending: Pending, part: int, journey: Journey) -> None:
-    with journey.clock.stage("travel", part):
-        pending.wait()
-    with journey.clock.stage("decode", part):
-        parcel.decode(parcel.payload.unsqueeze(0))
+                pendings.append(journey.group.sum_(parcel.payload.view(parcel.packer.wire_dtype)))
+        for part, (parcel, pending) in enumerate(zip(parcels, pendings, strict=True)):
+            with journey.clock.stage("travel", part):
+                pending.wait()
+            with journey.clock.stage("decode", part):
+                parcel.decode(parcel.payload.unsqueeze(0))

@@ -68,7 +68,9 @@ class Route(ABC):
 
     name: ClassVar[str]
     takes: ClassVar[frozenset[Merge]]
-    in_place: ClassVar[bool] = False  # True: sums arrive where the payload was, so it may be the gradient itself
+    in_place: ClassVar[bool] = (
+        False  # True: sums arrive where the payload was, so it may be the gradient itself
+    )
 
     def check(self, codec: Codec) -> None:
         """Refuses codecs whose payloads this route cannot merge."""

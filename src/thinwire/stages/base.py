@@ -13,8 +13,8 @@ from torch import Tensor
 from thinwire.coders.base import Coder, Place
 from thinwire.spec import Layout, Spec
 
-# What stages remember, by tensor and by name: bases, samples. The same on all ranks, but for names that begin with
-# OWNED: those hold numbers on the tensor's owner and zeros elsewhere.
+# What stages remember, by tensor and by name: bases, samples. The same on all ranks, but for names that begin
+# with OWNED: those hold numbers on the tensor's owner and zeros elsewhere.
 Notes = dict[str, dict[str, Tensor]]
 OWNED = "owned "
 NOTHING: Mapping[str, Tensor] = MappingProxyType({})
@@ -26,11 +26,11 @@ def owner(name: str, world: int) -> int:
 
 
 def facts(note: Mapping[str, Tensor]) -> dict[str, float]:
-    """What a person may want to know of a tensor's notes: single numbers, but for names that begin with "_"."""
+    """What a person may want to know of a tensor's notes: single numbers; names with "_" are private."""
     return {what: float(t) for what, t in note.items() if t.dim() == 0 and not what.startswith("_")}
 
 
-class Stage(ABC):
+class Stage(ABC):  # noqa: B024 - its two kinds have the abstract methods
     """A link before the coder. Frozen options, no data."""
 
     memory: ClassVar[str] = "none"  # what should hold back what this link drops
@@ -50,15 +50,15 @@ class Stage(ABC):
 
 
 class LinearStage(Stage):
-    """A stage whose decoding is linear and needs nothing but what all ranks share: it runs once, on the sum."""
+    """A stage whose decoding is linear and needs only what all ranks share: it runs once, on the sum."""
 
     @abstractmethod
     def bind(self, layout: Layout, place: Place, phase: str, notes: Notes) -> BoundStage:
-        """Makes the tables for one lane in one phase. For planning, `notes` is empty and sizes must be right."""
+        """Makes the tables for one lane in one phase. In a plan `notes` is empty, and sizes must be right."""
 
 
 class SelectingStage(Stage):
-    """A stage whose decoding needs what only a rank's own payload carries (indices): it becomes part of the coder."""
+    """A stage whose decoding needs what only a rank's payload carries (indices): it wraps the coder."""
 
     def at(self, phase: str) -> SelectingStage:
         """The stage that does this one's work in a phase: itself, unless its sizes change with the phase."""
@@ -86,9 +86,9 @@ class BoundStage(ABC):
 
     @abstractmethod
     def inverse(self, y: Tensor, x: Tensor) -> None:
-        """Writes the numbers y stands for into the tensors of x. Linear, so that it may run once, on a sum."""
+        """Writes the numbers y stands for into the tensors of x. Linear: it may run once, on a sum."""
 
-    def learn(self, y: Tensor, x: Tensor) -> None:
+    def learn(self, y: Tensor, x: Tensor) -> None:  # noqa: B027 - most stages learn nothing
         """Looks at the mean, as this stage gives it (y) and decoded (x); called only when it is finite."""
 
 
@@ -119,5 +119,3 @@ class RangedStage(BoundStage):
 
     def inverse(self, y: Tensor, x: Tensor) -> None:
         self.inverse_range(y, x, 0, self.out.numel)
-
-

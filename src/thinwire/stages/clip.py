@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from thinwire.stages.base import BoundStage, LinearStage, Notes
 
 @dataclass(frozen=True)
 class Clip(LinearStage):
-    """f(g) = clamp(g, -c*sigma, +c*sigma), sigma around the mean, the interval around zero. Decodes as identity."""
+    """f(g) = clamp(g, -c*sigma, +c*sigma): sigma around the mean, cut around zero. Decodes as identity."""
 
     c: float = option(2.5, float, "a positive number of standard deviations", repr)
 
@@ -36,7 +37,7 @@ class BoundClip(BoundStage):
             [offset, spec.numel, 0, index, 0, 0]
             for index, (spec, offset) in enumerate(zip(layout.specs, layout.offsets, strict=True))
         ]
-        for before, row in zip(rows, rows[1:], strict=False):
+        for before, row in pairwise(rows):
             row[2] = before[2] + -(-before[1] // 32)
         self.table = torch.tensor(rows, dtype=torch.int64).flatten()
 

@@ -29,7 +29,7 @@ def field_granule_bytes(bits: int) -> int:
 
 def pack_fields(codes: Tensor, bits: int) -> Tensor:
     """Codes (int64, whole granules, end to end) to bytes."""
-    rows = codes.view(-1, field_rows(bits), ROW)
+    rows = codes.view(codes.numel() // (field_rows(bits) * ROW), field_rows(bits), ROW)
     words = torch.zeros(
         rows.shape[0], bits * rows.shape[1] // 32, ROW, dtype=torch.int64, device=codes.device
     )
@@ -44,8 +44,10 @@ def pack_fields(codes: Tensor, bits: int) -> Tensor:
 
 def unpack_fields(payload: Tensor, bits: int) -> Tensor:
     """Bytes of whole granules to codes (int64), end to end."""
-    rows = field_rows(bits)
-    words = payload.view(torch.int32).view(-1, bits * rows // 32, ROW).to(torch.int64) & 0xFFFFFFFF
+    rows, granules = field_rows(bits), payload.numel() // field_granule_bytes(bits)
+    if granules == 0:
+        return payload.new_empty(0, dtype=torch.int64)
+    words = payload.view(torch.int32).view(granules, bits * rows // 32, ROW).to(torch.int64) & 0xFFFFFFFF
     codes = []
     for k in range(rows):
         word, used = divmod(bits * k, 32)

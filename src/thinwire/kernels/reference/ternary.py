@@ -96,7 +96,7 @@ def _draw(values: Tensor, start: int, scale: Tensor, bound: Tensor, key: list[in
 
 
 def _pack_bytes(planes: Tensor, digits: int) -> Tensor:
-    """(granules, digits, 32) digits to (granules, 32) bytes: base 3 as the fraction floor(v * 256 / 243) + 1."""
+    """(granules, digits, 32) to (granules, 32) bytes: base 3 as the fraction floor(v * 256 / 243) + 1."""
     radix = 3 if digits == 5 else 4
     value = torch.zeros_like(planes[:, 0])
     for k in range(digits):

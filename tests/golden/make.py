@@ -27,6 +27,7 @@ WORLDS = (2, 4)
 STEP = 3  # of seed 0
 TERNARY = {"layer.weight": (7, 23), "layer.bias": (33,), "scalar": ()}
 FLOATS = {"layer.bias": (9,), "scalar": ()}
+FIELDS = {"layer.weight": (7, 23)}  # one granule, so that the file stays small
 CODECS = {
     "terngrad": TERNARY,
     "terngrad:wire=2bit": TERNARY,
@@ -36,10 +37,10 @@ CODECS = {
     "dense": FLOATS,
     "fp16": FLOATS,
     "bf16": FLOATS,
-    "qsgd:4": TERNARY,
-    "qsgd:3,norm=l2,block=32,scales=own": TERNARY,
-    "sign": TERNARY,
-    "sign:values=scaled,block=64": TERNARY,
+    "qsgd:4": FIELDS,
+    "qsgd:3,norm=l2,block=32,scales=own": FIELDS,
+    "sign": FIELDS,
+    "sign:values=scaled,block=64": FIELDS,
     "topk:0.1": TERNARY,
     "topk:0.4,chunk=20 >> bf16": TERNARY,
 }

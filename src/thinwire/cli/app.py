@@ -1,4 +1,4 @@
-"""The typer application: every command is a function (or an app) of its own name in a module of its own name."""
+"""The typer application: every command is a function (or an app) in a module of the same name."""
 
 from __future__ import annotations
 

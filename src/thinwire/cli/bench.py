@@ -1,4 +1,4 @@
-"""thinwire bench: how fast kernels, one exchange and one training step are; variants interleaved, with spread."""
+"""thinwire bench: the speed of kernels, of one exchange, of one training step; interleaved, with spread."""
 
 from __future__ import annotations
 
@@ -148,7 +148,9 @@ def step(
     names = with_controls(_split(hooks))
     with open_network(rate, hosts, network) as made:
         job = Job(model, batch, names, repeats, rate, made.emulated_rate is not None)
-        rows = _results("thinwire.lab.bench.step", lambda folder: write_job(folder, job), made, hosts, as_json)
+        rows = _results(
+            "thinwire.lab.bench.step", lambda folder: write_job(folder, job), made, hosts, as_json
+        )
         columns: list[Column] = [
             ("hook", lambda r: r["hook"]),
             ("step", lambda r: _spread(r["step_ms"], r["step_ms_quartiles"], " ms", 1)),
@@ -207,7 +209,7 @@ def _spread(median: float, quartiles: Sequence[float], unit: str, digits: int) -
 
 
 def _split(text: str) -> list[str]:
-    """Names separated by commas; commas inside a codec's options are not separators: "a:x=1,y=2" stays whole."""
+    """Names separated by commas; "a:x=1,y=2" stays whole: its second comma is inside the options of a codec."""
     names: list[str] = []
     for piece in text.split(","):
         if names and "=" in piece and ":" not in piece and ":" in names[-1]:

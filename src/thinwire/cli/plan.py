@@ -9,7 +9,9 @@ import typer
 
 
 def plan(
-    model: Annotated[str, typer.Argument(help="A model of the lab, such as alexnet or resnet20.")] = "alexnet",
+    model: Annotated[
+        str, typer.Argument(help="A model of the lab, such as alexnet or resnet20.")
+    ] = "alexnet",
     codec: Annotated[str, typer.Option(help="The codec, such as terngrad or fp16.")] = "terngrad",
     workers: Annotated[int, typer.Option(help="Number of workers.", min=1)] = 4,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON row per tensor, then the total.")] = False,

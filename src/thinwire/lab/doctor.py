@@ -54,7 +54,9 @@ def _packages() -> Iterator[Finding]:
 def _native() -> Finding:
     problem = native_problem()
     if problem is not None:
-        return Finding("kernels", f"reference only ({problem}): install a C++ compiler, reinstall", good=False)
+        return Finding(
+            "kernels", f"reference only ({problem}): install a C++ compiler, reinstall", good=False
+        )
     return Finding("kernels", ", ".join(backends()) + f"; used: {next(iter(backends()))}")
 
 

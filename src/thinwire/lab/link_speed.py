@@ -33,8 +33,8 @@ class LinkSpeed:
 
     def __str__(self) -> str:
         return (
-            f"loopback, 2 workers: {self.gbit_per_s:.1f} Gbit/s each way, {self.latency_ms:.2f} ms a message; "
-            "this says nothing about your network"
+            f"loopback, 2 workers: {self.gbit_per_s:.1f} Gbit/s each way, {self.latency_ms:.2f} ms a "
+            "message; this says nothing about your network"
         )
 
 

@@ -1,1 +1,1 @@
-"""Benchmarks: kernels, one exchange, one training step. Variants are interleaved; ratios come with their spread."""
+"""Benchmarks: kernels, one exchange, one training step; variants interleaved, ratios with their spread."""

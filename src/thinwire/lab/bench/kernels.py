@@ -1,4 +1,4 @@
-"""Kernel speed: encoding and decoding as multiples of `copy_` of the same tensor, and against the reference."""
+"""Kernel speed: encoding and decoding as multiples of `copy_`, and against the reference kernels."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ class Subject:
         self.bound.finish(numbers, self.out)
 
 
-def bench_kernels(codecs: Sequence[str], numel: int, repeats: int, kernels: str | None = None) -> Iterator[Row]:
+def bench_kernels(
+    codecs: Sequence[str], numel: int, repeats: int, kernels: str | None = None
+) -> Iterator[Row]:
     """One row per codec; times are medians of turns in which copy_, encode, merge and decode alternate."""
     available = backends()
     chosen = available[kernels] if kernels is not None else next(iter(available.values()))
@@ -115,9 +117,7 @@ def _row(
     median = {name: statistics.median(values) for name, values in times.items()}
 
     def in_copies(name: str) -> float:
-        return statistics.median(
-            t / c for t, c in zip(times[name], times["copy"], strict=True)
-        )
+        return statistics.median(t / c for t, c in zip(times[name], times["copy"], strict=True))
 
     return {
         "codec": codec,

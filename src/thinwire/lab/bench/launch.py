@@ -17,7 +17,7 @@ Row = dict[str, Any]
 def run_workers(
     module: str, write_job: Callable[[Path], Path], network: Network, hosts: int
 ) -> Iterator[Row]:
-    """The rows of `python -m MODULE JOB_FILE` on every host; "turn" rows tell the progress, "result" rows the end."""
+    """The rows of `python -m MODULE JOB_FILE` on every host: "turn" (progress) and "result"."""
     with tempfile.TemporaryDirectory(prefix="thinwire-bench-") as folder:
         argv = [sys.executable, "-m", module, str(write_job(Path(folder)))]
         with Crew(lambda rank: network.popen(rank, argv, hosts), hosts) as crew:

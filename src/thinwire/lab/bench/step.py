@@ -85,7 +85,9 @@ def main(path: Path) -> None:
                 times[hook].append(seconds)
                 sent[hook].append(nbytes)
         if dist.get_rank() == 0:
-            print(json.dumps({"row": "turn", "turn": turn + 1, "of": job.repeats + WARM_UP_TURNS}), flush=True)
+            print(
+                json.dumps({"row": "turn", "turn": turn + 1, "of": job.repeats + WARM_UP_TURNS}), flush=True
+            )
     if dist.get_rank() == 0:
         for row in _rows(job, times, sent):
             print(json.dumps({"row": "result", **row}), flush=True)
@@ -126,7 +128,7 @@ def _rows(job: Job, times: dict[str, list[float]], sent: dict[str, list[float]])
 
 
 def with_controls(hooks: Sequence[str]) -> tuple[str, ...]:
-    """The hooks to run: the floor and plain DDP are always among them; "ddp-best" stands for several bucket sizes."""
+    """The hooks to run: always with the floor and plain DDP; "ddp-best" stands for several bucket sizes."""
     wanted = [FLOOR, BASE, AGAIN, *hooks]
     sizes = [f"{BUCKET}:{mb}" for mb in BEST_BUCKETS_MB]
     flat = [name for hook in wanted for name in (sizes if hook == "ddp-best" else [hook])]

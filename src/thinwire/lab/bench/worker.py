@@ -30,7 +30,7 @@ def leave() -> None:
 
 
 class Bytes:
-    """Payload bytes sent by this host's interface so far; 0 where there is no interface of our own (loopback)."""
+    """Payload bytes sent by this host's interface so far; 0 where it has none of its own (loopback)."""
 
     @staticmethod
     def read() -> int:

@@ -8,7 +8,7 @@ from functools import cache, partial
 
 import pytest
 import torch
-from cases import WORLDS, pairs
+from cases import VARIANTS, WORLDS, pairs
 from torch import Tensor
 
 from packing import one_tensor, pack
@@ -127,13 +127,17 @@ def payload_mean(text: str, world: int) -> tuple[Tensor, float]:
     return mean, torch.finfo(packed.codecs[0].packer.wire_dtype).eps if codec.merge is Merge.SUM else 1e-6
 
 
-def worlds(kernels: str) -> tuple[int, ...]:
-    """All for the best kernels and the reference; a few for the same source compiled for older machines."""
-    return WORLDS if kernels in (next(iter(backends())), "reference") else (2, 5)
+def worlds(text: str, kernels: str) -> tuple[int, ...]:
+    """All for the best kernels and the reference; a few for variants, and for older instruction sets."""
+    few = WORLDS if text not in VARIANTS else (1, 3, 8)
+    return few if kernels in (next(iter(backends())), "reference") else few[1::2]
 
 
 CASES = [
-    Case(*pair, kernels, world) for pair in pairs() for kernels in backends() for world in worlds(kernels)
+    Case(*pair, kernels, world)
+    for pair in pairs()
+    for kernels in backends()
+    for world in worlds(pair[0], kernels)
 ]
 
 

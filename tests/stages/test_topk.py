@@ -108,6 +108,15 @@ def test_the_mean_is_the_mean_of_what_was_sent(kernels: Kernels, text: str, worl
     assert same_bits(packed.mean(xs[0]), total)
 
 
+@pytest.mark.parametrize("world", [1, 3, 7])
+def test_values_travel_undivided(kernels: Kernels, world: int) -> None:
+    """Dividing by N on the wire would round: what is taken from the memory is to the bit what was sent."""
+    xs = [torch.randn(3001, generator=torch.Generator().manual_seed(rank)) for rank in range(world)]
+    packed = pack("topk:0.3", one_tensor(3001), xs, kernels=kernels)
+    for rank, x in enumerate(xs):
+        assert same_bits(packed.own(rank, x), expected_topk(x, 900))
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_non_finite_numbers_are_always_sent(kernels: Kernels, bad: float) -> None:
     xs = [torch.randn(3000) * 1e30 for _ in range(3)]

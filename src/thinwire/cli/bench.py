@@ -209,7 +209,7 @@ def _spread(median: float, quartiles: Sequence[float], unit: str, digits: int) -
 
 
 def _split(text: str) -> list[str]:
-    """Names separated by commas; "a:x=1,y=2" stays whole: its second comma is inside the options of a codec."""
+    """Names separated by commas; "a:x=1,y=2" stays whole: its second comma belongs to the options."""
     names: list[str] = []
     for piece in text.split(","):
         if names and "=" in piece and ":" not in piece and ":" in names[-1]:

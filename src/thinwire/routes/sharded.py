@@ -20,7 +20,7 @@ class Sharded(Route):
     2. every owner merges what it received, in rank order
     3. all-gather of the merged shards; for shared-scale integers this is exact: no second rounding
 
-    Messages follow each other: while one travels, the next is encoded and the one before is decoded.
+    Messages follow each other: while one travels, the next is encoded, and what arrived first is decoded.
     """
 
     name = "sharded"
@@ -40,16 +40,9 @@ class Sharded(Route):
 
     def reduce(self, messages: Sequence[Message], journey: Journey) -> None:
         trips = [_Trip(message, index, journey) for index, message in enumerate(messages)]
-        for index, trip in enumerate(trips):
-            trip.send()
-            if index >= 1:
-                trips[index - 1].merge()
-            if index >= 2:
-                trips[index - 2].arrive()
-        for trip in trips[-1:]:
-            trip.merge()
-        for trip in trips[-2:]:
-            trip.arrive()
+        for step in (_Trip.send, _Trip.merge, _Trip.arrive):
+            for trip in trips:
+                step(trip)
 
 
 class _Trip:

@@ -134,10 +134,10 @@ def worlds(text: str, kernels: str) -> tuple[int, ...]:
 
 
 CASES = [
-    Case(*pair, kernels, world)
-    for pair in pairs()
+    Case(text, route, kernels, world)
+    for text, route in pairs()
     for kernels in backends()
-    for world in worlds(pair[0], kernels)
+    for world in worlds(text, kernels)
 ]
 
 

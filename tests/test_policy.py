@@ -135,3 +135,11 @@ def test_bad_words_and_texts_are_refused() -> None:
         Policy.of("terngrad", keep_dense=("bias",))
     with pytest.raises(CodecError, match='did you mean "terngrad"'):
         Policy.of({"fc*": "terngard"})
+
+
+def test_a_rule_that_matches_no_tensor_is_refused() -> None:
+    """A typo in a pattern must not leave a layer dense in silence."""
+    model = Model((Spec("conv.weight", (64, 64)), Spec("fc.weight", (64, 64))))
+    with pytest.raises(PlanError, match='rule "fully\\*" matches no tensor'):
+        Policy.of({"fully*": "terngrad"}).check(model)
+    Policy.of({"fc*": "terngrad"}).check(model)

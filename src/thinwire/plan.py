@@ -74,6 +74,7 @@ class Plan:
         """
         if not model.specs:
             raise PlanError("the model has no trainable parameters: there is nothing to send")
+        policy.check(model)
         memory = None if memory is None else memory_text(memory)
         mixed = any(codec.merge is not Merge.SUM for codec in policy.codecs)
         entries = []

@@ -84,6 +84,13 @@ class Policy:
     def codecs(self) -> tuple[Codec, ...]:
         return (*(codec for _, codec in self.rules), self.rest)
 
+    def check(self, model: Model) -> None:
+        """Refuses rules that match no tensor: a typo would silently leave a layer dense."""
+        for pattern, _ in self.rules:
+            if not any(fnmatch.fnmatchcase(spec.name, pattern) for spec in model.specs):
+                names = ", ".join(spec.name for spec in model.specs[:3])
+                raise PlanError(f'rule "{pattern}" matches no tensor of the model: names are {names}, ...')
+
     def choose(self, spec: Spec, model: Model) -> Choice:
         """The first rule that fits."""
         for pattern, codec in self.rules:

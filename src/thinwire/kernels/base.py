@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class TernaryKernels(Protocol):
-    """Tensors are flat; `table` has six columns (csrc/ternary.h); results are written in place."""
+    """Tensors are flat; `table` has six columns (csrc/lane.h); results are written in place."""
 
     def scales(
         self,

@@ -185,6 +185,7 @@ void decode_own(const uint8_t* payload, int digits, const Segment* segments, int
       }
     }
   }
+  end_of_stream();
 }
 
 }  // namespace

@@ -2,6 +2,10 @@
 // floor(v * 2^32 / base^sum_digits) + 1, so that decoding is multiply and take the high half. Digit k of word j of a
 // pack is element j of the pack's row k. Compiled once per instruction set, in every family that adds integers.
 #pragma once
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -62,8 +66,32 @@ struct RowCursor {
   }
 };
 
+#if defined(__AVX512F__)
+inline void stream(float* out, Float value) { _mm512_stream_ps(out, (__m512)value); }
+#elif defined(__AVX2__)
+inline void stream(float* out, Float value) { _mm256_stream_ps(out, (__m256)value); }
+#endif
+
+// After the last streamed row: other threads must see the rows before whatever this thread writes next.
+inline void end_of_stream() {
+#if defined(__AVX2__)
+  _mm_sfence();
+#endif
+}
+
+// Whole rows go past the caches where they can: nothing reads them soon, and a cached store would first read what
+// it overwrites, which is half of the memory traffic of decoding.
 inline void store_row(const int32_t* __restrict level, float step, int64_t count, float* __restrict out) {
   if (count == kRow) {
+#if defined(__AVX2__)
+    if (reinterpret_cast<uintptr_t>(out) % (4 * kWidth) == 0) {
+      for (int i = 0; i < kRow; i += kWidth) {
+        const Int part = *reinterpret_cast<const Int*>(level + i);
+        stream(out + i, __builtin_convertvector(part, Float) * step);
+      }
+      return;
+    }
+#endif
     for (int j = 0; j < kRow; ++j) out[j] = static_cast<float>(level[j]) * step;
   } else {
     for (int64_t j = 0; j < count; ++j) out[j] = static_cast<float>(level[j]) * step;
@@ -100,6 +128,7 @@ inline void decode_words(const uint32_t* words, int64_t num_shards, int64_t rows
           store_row(level, steps[scale.at(*cursor.segment, element)], present, x + cursor.segment->offset + element);
       }
     }
+  end_of_stream();
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ from simulation import Gradients, Simulation, assert_same, gaussian, specs_of
 from thinwire.engine import Engine
 from thinwire.errors import StateError
 from thinwire.groups.thread import ThreadGroup, run_ranks
+from thinwire.spec import Spec
 from thinwire.state import gathered_state, load_state, local_state
 
 SPECS = specs_of({"conv": (8, 3, 3, 3), "norm": 8, "fc": (37, 53)})
@@ -143,11 +144,15 @@ def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
     assert "this is rank 0 of 3" in refused(mine, simulation(3))
 
 
+def _rules_for(specs: tuple[Spec, ...]) -> dict[str, str]:
+    return {spec.name: CODEC[spec.name] for spec in specs}
+
+
 def test_states_of_another_model_or_codec_are_refused() -> None:
     for other in (
         simulation(2, codec="terngrad"),
         simulation(2, memory=None),
-        Simulation(CODEC, SPECS[:2], 2, memory="residual"),
+        Simulation(_rules_for(SPECS[:2]), SPECS[:2], 2, memory="residual"),
         Simulation(CODEC, specs_of({"conv": (8, 27), "norm": 8, "fc": (37, 53)}), 2, memory="residual"),
     ):
         state = states_of(other)

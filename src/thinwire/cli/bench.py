@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,7 +94,7 @@ def exchange(
       thinwire bench exchange --rate 200mbit --codecs dense,gradiveq:8 --pipeline both --trace timeline.html
       thinwire bench exchange --hosts 8 --rate 100mbit --json
     """
-    from thinwire.lab.bench.exchange import Job, write_job
+    from thinwire.lab.bench.exchange import Job
     from thinwire.lab.network import open_network
 
     names = _split(codecs)
@@ -102,9 +103,7 @@ def exchange(
     with open_network(rate, hosts, network) as made:
         emulated = made.emulated_rate is not None
         job = Job(tuple(names), numel, repeats, rate, emulated, PIPELINES[pipeline], trace is not None)
-        rows = _results(
-            "thinwire.lab.bench.exchange", lambda folder: write_job(folder, job), made, hosts, as_json, trace
-        )
+        rows = _results("thinwire.lab.bench.exchange", asdict(job), made, hosts, as_json, trace)
         columns: list[Column] = [
             ("codec", lambda r: r["codec"] if r["pipeline"] else f"{r['codec']} in one piece"),
             ("phase", lambda r: r["phase"]),
@@ -140,7 +139,7 @@ def step(
       thinwire bench step --model alexnet --hosts 4 --rate 100mbit
       thinwire bench step --model resnet20 --hooks ddp,ddp-fp16,terngrad --json
     """
-    from thinwire.lab.bench.step import Job, with_controls, write_job
+    from thinwire.lab.bench.step import Job, with_controls
     from thinwire.lab.models import model_card
     from thinwire.lab.network import open_network
 
@@ -148,9 +147,7 @@ def step(
     names = with_controls(_split(hooks))
     with open_network(rate, hosts, network) as made:
         job = Job(model, batch, names, repeats, rate, made.emulated_rate is not None)
-        rows = _results(
-            "thinwire.lab.bench.step", lambda folder: write_job(folder, job), made, hosts, as_json
-        )
+        rows = _results("thinwire.lab.bench.step", asdict(job), made, hosts, as_json)
         columns: list[Column] = [
             ("hook", lambda r: r["hook"]),
             ("step", lambda r: _spread(r["step_ms"], r["step_ms_quartiles"], " ms", 1)),
@@ -163,7 +160,7 @@ def step(
 
 def _results(
     module: str,
-    write_job: Callable[..., Any],
+    job: dict[str, Any],
     network: Network,
     hosts: int,
     quiet: bool,
@@ -178,7 +175,7 @@ def _results(
 
     with Progress(console=Console(stderr=True), transient=True, disable=quiet) as progress:
         task = progress.add_task("turns", total=None)
-        for row in run_workers(module, write_job, network, hosts):
+        for row in run_workers(module, job, network, hosts):
             if row["row"] == "turn":
                 progress.update(task, completed=row["turn"], total=row["of"])
             elif row["row"] == "result":

@@ -41,7 +41,7 @@ class LinkSpeed:
 def measure_link() -> LinkSpeed:
     """Starts two workers on this machine and lets them swap."""
     with open_network(None, 2, LOOPBACK) as network:
-        rows = run_workers("thinwire.lab.link_speed", lambda folder: folder / "job.json", network, 2)
+        rows = run_workers("thinwire.lab.link_speed", {}, network, 2)
         (result,) = [row for row in rows if row["row"] == "result"]
     return LinkSpeed(result["latency_ms"], result["gbit_per_s"])
 

@@ -24,7 +24,7 @@ from thinwire.groups.traced import Traced
 from thinwire.lab.bench.gradient import bench_plan
 from thinwire.lab.bench.spread import Spread, ratios
 from thinwire.lab.bench.trace import WIRE, WORK, Bar
-from thinwire.lab.bench.worker import Bytes, join, leave
+from thinwire.lab.bench.worker import join, leave, timed
 from thinwire.lane import step_bytes
 from thinwire.plan import Stretch, mean_bytes
 from thinwire.spec import Layout
@@ -82,7 +82,7 @@ def main(path: Path) -> None:
     for turn in range(job.repeats + 1):
         for variant in variants:
             buffer.copy_(x)
-            seconds, nbytes = _timed(variant.act)
+            seconds, nbytes = timed(variant.act)
             if turn:  # the first turn compares digests and allocates buffers
                 variant.times.append(seconds)
                 variant.sent.append(nbytes)
@@ -158,19 +158,6 @@ def _trace(variant: Variant, buffer: torch.Tensor, x: torch.Tensor) -> list[Bar]
     ]
 
 
-def _timed(act: Callable[[], None]) -> tuple[float, float]:
-    """The slowest worker's seconds, and the bytes this worker's interface sent (0 without counters)."""
-    dist.barrier()
-    before = Bytes.read()
-    start = time.perf_counter()
-    act()
-    seconds = torch.tensor(time.perf_counter() - start)
-    dist.barrier()  # what is still queued in the kernel leaves before the counters are read
-    nbytes = Bytes.read() - before
-    dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
-    return seconds.item(), float(nbytes)
-
-
 def _rows(job: Job, variants: list[Variant]) -> Iterator[Row]:
     times = {variant.name: variant.times for variant in variants}
     base = "dense" if "dense" in times else TORCH
@@ -194,12 +181,6 @@ def _rows(job: Job, variants: list[Variant]) -> Iterator[Row]:
             "planned_bytes_per_worker": variant.planned_bytes,
             "mean_planned_bytes_per_worker": variant.mean_bytes,
         }
-
-
-def write_job(folder: Path, job: Job) -> Path:
-    path = folder / "job.json"
-    path.write_text(json.dumps(asdict(job)))
-    return path
 
 
 if __name__ == "__main__":

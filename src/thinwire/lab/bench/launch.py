@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ from thinwire.lab.network import Network
 Row = dict[str, Any]
 
 
-def run_workers(
-    module: str, write_job: Callable[[Path], Path], network: Network, hosts: int
-) -> Iterator[Row]:
+def run_workers(module: str, job: Mapping[str, Any], network: Network, hosts: int) -> Iterator[Row]:
     """The rows of `python -m MODULE JOB_FILE` on every host: "turn" (progress) and "result"."""
     with tempfile.TemporaryDirectory(prefix="thinwire-bench-") as folder:
-        argv = [sys.executable, "-m", module, str(write_job(Path(folder)))]
+        path = Path(folder) / "job.json"
+        path.write_text(json.dumps(job))
+        argv = [sys.executable, "-m", module, str(path)]
         with Crew(lambda rank: network.popen(rank, argv, hosts), hosts) as crew:
             yield from crew.rows()

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.lab.bench.spread import Spread, ratios
-from thinwire.lab.bench.worker import Bytes, join, leave
+from thinwire.lab.bench.worker import join, leave, timed
 from thinwire.lab.hook import attach
 from thinwire.lab.models import model_card
 
@@ -80,7 +79,7 @@ def main(path: Path) -> None:
     sent: dict[str, list[float]] = {hook: [] for hook in job.hooks}
     for turn in range(job.repeats + WARM_UP_TURNS):
         for hook, subject in subjects.items():
-            seconds, nbytes = _timed(subject)
+            seconds, nbytes = timed(subject.step)
             if turn >= WARM_UP_TURNS:
                 times[hook].append(seconds)
                 sent[hook].append(nbytes)
@@ -92,19 +91,6 @@ def main(path: Path) -> None:
         for row in _rows(job, times, sent):
             print(json.dumps({"row": "result", **row}), flush=True)
     leave()
-
-
-def _timed(subject: Subject) -> tuple[float, float]:
-    """The slowest worker's seconds for a step, and the bytes this worker's interface sent."""
-    dist.barrier()
-    before = Bytes.read()
-    start = time.perf_counter()
-    subject.step()
-    seconds = torch.tensor(time.perf_counter() - start)
-    dist.barrier()
-    nbytes = Bytes.read() - before
-    dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
-    return seconds.item(), float(nbytes)
 
 
 def _rows(job: Job, times: dict[str, list[float]], sent: dict[str, list[float]]) -> Iterator[Row]:
@@ -133,12 +119,6 @@ def with_controls(hooks: Sequence[str]) -> tuple[str, ...]:
     sizes = [f"{BUCKET}:{mb}" for mb in BEST_BUCKETS_MB]
     flat = [name for hook in wanted for name in (sizes if hook == "ddp-best" else [hook])]
     return tuple(dict.fromkeys(flat))
-
-
-def write_job(folder: Path, job: Job) -> Path:
-    path = folder / "job.json"
-    path.write_text(json.dumps(asdict(job)))
-    return path
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -42,3 +44,16 @@ class Bytes:
             return read_counters("eth0").tx_payload_bytes
         except LabError:
             return 0
+
+
+def timed(act: Callable[[], None]) -> tuple[float, float]:
+    """The slowest worker's seconds, and the bytes this worker's interface sent (0 without counters)."""
+    dist.barrier()
+    before = Bytes.read()
+    start = time.perf_counter()
+    act()
+    seconds = torch.tensor(time.perf_counter() - start)
+    dist.barrier()  # what is still queued in the kernel leaves before the counters are read
+    nbytes = Bytes.read() - before
+    dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
+    return seconds.item(), float(nbytes)

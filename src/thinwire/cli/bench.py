@@ -94,10 +94,13 @@ def exchange(
       thinwire bench exchange --rate 200mbit --codecs dense,gradiveq:8 --pipeline both --trace timeline.html
       thinwire bench exchange --hosts 8 --rate 100mbit --json
     """
+    from thinwire.catalog import parse
     from thinwire.lab.bench.exchange import Job
     from thinwire.lab.network import open_network
 
     names = _split(codecs)
+    for name in names:
+        parse(name)  # a wrong text is refused here, once, and not by every worker
     if pipeline not in PIPELINES:
         raise LabError(f'--pipeline "{pipeline}" must be one of {", ".join(PIPELINES)}')
     with open_network(rate, hosts, network) as made:
@@ -139,12 +142,13 @@ def step(
       thinwire bench step --model alexnet --hosts 4 --rate 100mbit
       thinwire bench step --model resnet20 --hooks ddp,ddp-fp16,terngrad --json
     """
-    from thinwire.lab.bench.step import Job, with_controls
+    from thinwire.lab.bench.step import Job, check_hooks, with_controls
     from thinwire.lab.models import model_card
     from thinwire.lab.network import open_network
 
     model_card(model)
     names = with_controls(_split(hooks))
+    check_hooks(names)
     with open_network(rate, hosts, network) as made:
         job = Job(model, batch, names, repeats, rate, made.emulated_rate is not None)
         rows = _results("thinwire.lab.bench.step", asdict(job), made, hosts, as_json)

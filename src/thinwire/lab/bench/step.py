@@ -18,9 +18,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from thinwire.errors import LabError
 from thinwire.lab.bench.spread import Spread, ratios
 from thinwire.lab.bench.worker import join, leave, timed
-from thinwire.lab.hook import attach
+from thinwire.lab.hook import attach, check_codec
 from thinwire.lab.models import model_card
 
 Row = dict[str, Any]
@@ -111,6 +112,16 @@ def _rows(job: Job, times: dict[str, list[float]], sent: dict[str, list[float]])
             "floor_ratio": 1 / floors[hook].median,
             "bytes_per_worker": Spread.of(sent[hook]).median,
         }
+
+
+def check_hooks(hooks: Sequence[str]) -> None:
+    """Refuses a wrong name here, once, and not in every worker."""
+    for hook in hooks:
+        name, _, option = hook.partition(":")
+        if name == BUCKET and not option.replace(".", "", 1).isdigit():
+            raise LabError(f"{hook!r} needs a size in MB: write {BUCKET}:5")
+        if name not in (FLOOR, AGAIN, BUCKET):
+            check_codec(hook)
 
 
 def with_controls(hooks: Sequence[str]) -> tuple[str, ...]:

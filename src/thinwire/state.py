@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -105,8 +106,6 @@ def _owned_only(notes: Notes, rank: int, world: int) -> Notes:
 
 
 def _digest(shapes: Mapping[str, Mapping[str, Any]]) -> bytes:
-    import hashlib
-
     return hashlib.blake2b(repr(shapes).encode(), digest_size=32).digest()
 
 

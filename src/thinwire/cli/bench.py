@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from thinwire.cli.options import split_codecs
 from thinwire.errors import LabError
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ def kernels(
         ("encode vs reference", lambda r: f"{r['encode_x_reference']:.0f}x faster"),
         ("decode vs reference", lambda r: f"{r['decode_x_reference']:.0f}x faster"),
     ]
-    _print(bench_kernels(_split(codecs), numel, repeats, backend), columns, f"{numel:,} elements", as_json)
+    _print(
+        bench_kernels(split_codecs(codecs), numel, repeats, backend), columns, f"{numel:,} elements", as_json
+    )
 
 
 @bench.command()
@@ -98,7 +101,7 @@ def exchange(
     from thinwire.lab.bench.exchange import Job
     from thinwire.lab.network import open_network
 
-    names = _split(codecs)
+    names = split_codecs(codecs)
     for name in names:
         parse(name)  # a wrong text is refused here, once, and not by every worker
     if pipeline not in PIPELINES:
@@ -147,7 +150,7 @@ def step(
     from thinwire.lab.network import open_network
 
     model_card(model)
-    names = with_controls(_split(hooks))
+    names = with_controls(split_codecs(hooks))
     check_hooks(names)
     with open_network(rate, hosts, network) as made:
         job = Job(model, batch, names, repeats, rate, made.emulated_rate is not None)
@@ -207,14 +210,3 @@ def _print(rows: Iterator[Row], columns: Sequence[Column], title: str, as_json: 
 def _spread(median: float, quartiles: Sequence[float], unit: str, digits: int) -> str:
     low, high = quartiles
     return f"{median:.{digits}f}{unit} ({low:.{digits}f}-{high:.{digits}f})"
-
-
-def _split(text: str) -> list[str]:
-    """Names separated by commas; "a:x=1,y=2" stays whole: its second comma belongs to the options."""
-    names: list[str] = []
-    for piece in text.split(","):
-        if names and "=" in piece and ":" not in piece and ":" in names[-1]:
-            names[-1] += f",{piece}"
-        else:
-            names.append(piece.strip())
-    return [name for name in names if name]

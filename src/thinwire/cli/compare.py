@@ -23,6 +23,7 @@ from thinwire.cli.options import (
     TaskName,
     Workers,
     adapted,
+    split_codecs,
 )
 from thinwire.lab.network import AUTO
 from thinwire.lab.recipe import recipe_for
@@ -50,15 +51,13 @@ def compare(
 ) -> None:
     """Train with each codec and each seed, interleaved, and compare accuracy, bytes and time.
 
-    A codec whose options contain commas is put in quotes: --codecs 'ddp,"terngrad:clip=2.5,block=512"'.
-
     \b
     thinwire compare digits
     thinwire compare mnist --codecs ddp,terngrad --seeds 3 --workers 4 --data DIR
     thinwire compare cifar10 --model alexnet --steps 300 --rate 100mbit --codecs ddp,ddp-fp16,terngrad
     thinwire compare digits --seeds 3 --json
     """
-    from thinwire.cli.session import show_session, split_codecs
+    from thinwire.cli.session import show_session
     from thinwire.lab.session import Session, grid
 
     recipe = adapted(recipe_for(task), model, workers, rate, epochs, steps, batch, lr, seed)

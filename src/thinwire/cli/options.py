@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -45,3 +47,20 @@ def adapted(
     wishes: dict[str, Any] = {"model": model, "epochs": epochs, "batch": batch, "lr": lr}
     wished = {name: value for name, value in wishes.items() if value is not None}
     return replace(recipe, workers=workers, rate=rate, steps=steps, seed=seed, **wished)
+
+
+def split_codecs(text: str) -> tuple[str, ...]:
+    """Codecs separated by commas; "option=value" after a comma belongs to the codec before it.
+
+    Double quotes around a codec are taken off.
+
+    >>> split_codecs('ddp, gradiveq:4,slice=64 >> qsgd:8,"topk:0.01,chunk=64"')
+    ('ddp', 'gradiveq:4,slice=64 >> qsgd:8', 'topk:0.01,chunk=64')
+    """
+    names: list[str] = []
+    for piece in next(csv.reader([text], skipinitialspace=True), []):
+        if names and re.match(r"\s*\w+\s*=", piece):
+            names[-1] += f",{piece.strip()}"
+        else:
+            names.append(piece.strip())
+    return tuple(name for name in names if name)

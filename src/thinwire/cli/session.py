@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shlex
 import sys
@@ -46,12 +45,6 @@ def show_record(record: Record, folder: Path, as_json: bool) -> None:
     if sentence := verdict(lines):
         console.print(escape(sentence), highlight=False)
     console.print(f"report: {escape(str(folder / REPORT))}", highlight=False, soft_wrap=True)
-
-
-def split_codecs(text: str) -> tuple[str, ...]:
-    """Codec names separated by commas; one with commas of its own stands in double quotes."""
-    names = next(csv.reader([text], skipinitialspace=True), [])
-    return tuple(name.strip() for name in names if name.strip())
 
 
 def command_line() -> str:

@@ -240,8 +240,8 @@ class Engine:
             bound = load.lane.bound
             y = bound.finish(load.y, load.x) if bound.ranged is None else load.y
             if load.lane.memory != "none" or bound.stages:
-                remembers = load.lane.memory != "none"  # else the stage's numbers tell, and they are fewer
-                values, layout = (load.x, load.layout) if remembers else (y, bound.stages[0].out)
+                # a stage's numbers tell as well, and they are fewer
+                values, layout = (y, bound.stages[0].out) if bound.stages else (load.x, load.layout)
                 pairs = zip(layout.names, layout.slices, strict=True)
                 finite = [name for name, piece in pairs if _is_finite(values[piece])]
                 self._memory(load).commit(tuple(finite))

@@ -9,8 +9,8 @@ from typer.testing import CliRunner, Result
 
 from thinwire.cli.compare import compare
 from thinwire.cli.demo import demo
-from thinwire.cli.report import report
 from thinwire.cli.options import split_codecs
+from thinwire.cli.report import report
 from thinwire.cli.train import train
 from thinwire.errors import LabError, ThinwireError
 

@@ -13,6 +13,8 @@ PARAMETERS = {
     "lenet": 431_080,  # Caffe's LeNet, as published
     "cifarnet": 1_756_426,
     "alexnet": 5_811_946,
+    "vgg": 3_917_386,
+    "resnet8": 298_026,
     "resnet20": 269_722,  # 0.27 M in He et al., table 6
     "char-transformer": 619_969,
 }
@@ -61,8 +63,8 @@ def test_transformer_does_not_look_ahead() -> None:
 
 
 def test_unknown_model_lists_the_known_ones() -> None:
-    with pytest.raises(LabError, match="unknown model 'vgg': choose one of digits-cnn, lenet"):
-        model_card("vgg")
+    with pytest.raises(LabError, match="unknown model 'nets': choose one of digits-cnn, lenet"):
+        model_card("nets")
 
 
 def test_model_that_does_not_fit_the_task_is_refused() -> None:

@@ -132,6 +132,33 @@ def resnet20(classes: int) -> nn.Module:
     )
 
 
+def resnet8(classes: int) -> nn.Module:
+    """Three residual blocks (32, 64, 128 channels) behind a stem of stride 2: CIFAR-10 in minutes on CPUs."""
+    blocks = [ResidualBlock(narrow, wide) for narrow, wide in pairwise((32, 32, 64, 128))]
+    return named(
+        conv=nn.Conv2d(3, 32, 3, 2, 1, bias=False),
+        norm=nn.BatchNorm2d(32),
+        relu=nn.ReLU(),
+        blocks=nn.Sequential(*blocks),
+        pool=nn.AdaptiveAvgPool2d(1),
+        flat=nn.Flatten(),
+        fc=nn.Linear(128, classes),
+    )
+
+
+def vgg(classes: int) -> nn.Module:
+    """VGG's shape with strides instead of pools: 3.9 M parameters, nearly all in cheap 3x3 convolutions."""
+    layers: list[nn.Module] = []
+    for narrow, wide, stride in ((3, 64, 2), (64, 128, 2), (128, 256, 2), (256, 512, 2), (512, 512, 1)):
+        layers += [nn.Conv2d(narrow, wide, 3, stride, 1, bias=False), nn.BatchNorm2d(wide), nn.ReLU()]
+    return named(
+        features=nn.Sequential(*layers),
+        pool=nn.AdaptiveAvgPool2d(1),
+        flat=nn.Flatten(),
+        fc=nn.Linear(512, classes),
+    )
+
+
 class CharTransformer(nn.Module):
     """A small GPT over characters: token and place embeddings, causal pre-norm blocks, a linear read-out."""
 
@@ -188,6 +215,8 @@ MODELS: Mapping[str, ModelCard] = MappingProxyType(
         "lenet": ModelCard(lenet, (1, 28, 28), 10),
         "cifarnet": ModelCard(cifarnet, (3, 32, 32), 10),
         "alexnet": ModelCard(alexnet, (3, 32, 32), 10),
+        "vgg": ModelCard(vgg, (3, 32, 32), 10),
+        "resnet8": ModelCard(resnet8, (3, 32, 32), 10),
         "resnet20": ModelCard(resnet20, (3, 32, 32), 10),
         "char-transformer": ModelCard(CharTransformer, (CONTEXT,), 65),
     }

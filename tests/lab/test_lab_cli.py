@@ -64,7 +64,7 @@ def test_help_shows_examples(app: typer.Typer, command: str) -> None:
         (["train", "nothing"], "unknown task 'nothing': choose one of digits"),
         (["train", "digits", "--codec", "zip"], "zip"),
         (["train", "digits", "--workers", "0"], "workers must be at least 1, not 0"),
-        (["train", "digits", "--model", "vgg"], "unknown model 'vgg'"),
+        (["train", "digits", "--model", "nets"], "unknown model 'nets'"),
         (["train", "digits", "--resume", "no.pt"], r"no\.pt does not exist"),
         (["train", "digits", "--rate", "fast"], "fast"),
         (["train", "mnist", "--data", "nowhere"], "data folder nowhere does not exist"),

@@ -11,6 +11,7 @@ from thinwire.cli.options import (
     Batch,
     Data,
     Epochs,
+    Evaluations,
     Json,
     LearningRate,
     Model,
@@ -42,6 +43,7 @@ def compare(
     steps: Steps = None,
     batch: Batch = None,
     lr: LearningRate = None,
+    evaluations: Evaluations = None,
     seed: Seed = 0,
     data: Data = None,
     out: Out = Path("runs"),
@@ -60,7 +62,18 @@ def compare(
     from thinwire.cli.session import show_session
     from thinwire.lab.session import Session, grid
 
-    recipe = adapted(recipe_for(task), model, workers, rate, epochs, steps, batch, lr, seed)
+    recipe = adapted(
+        recipe_for(task),
+        model=model,
+        workers=workers,
+        rate=rate,
+        epochs=epochs,
+        steps=steps,
+        batch=batch,
+        lr=lr,
+        evaluations=evaluations,
+        seed=seed,
+    )
     names = split_codecs(codecs)
     session = Session(
         title=f"{' against '.join(names)} on {task}",

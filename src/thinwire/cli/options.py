@@ -22,6 +22,7 @@ Epochs = Annotated[float | None, typer.Option(help="Passes over the data; defaul
 Steps = Annotated[int | None, typer.Option(help="Steps, instead of epochs.")]
 Batch = Annotated[int | None, typer.Option(help="Examples per worker and step.")]
 LearningRate = Annotated[float | None, typer.Option("--lr", help="Learning rate at its highest.")]
+Evaluations = Annotated[int | None, typer.Option(help="How often the model is scored; default: 10.")]
 Seed = Annotated[int, typer.Option(help="Seed of weights, data order and codec.")]
 Data = Annotated[
     Path | None, typer.Option(help="Folder of data sets; default: a cache folder, filled by download.")
@@ -32,21 +33,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON rows instead of a
 Picture = Annotated[bool, typer.Option("--png", help="Also write report.png.")]
 
 
-def adapted(
-    recipe: Recipe,
-    model: str | None,
-    workers: int,
-    rate: str | None,
-    epochs: float | None,
-    steps: int | None,
-    batch: int | None,
-    lr: float | None,
-    seed: int,
-) -> Recipe:
-    """The task's recipe with what the user asked for on the command line."""
-    wishes: dict[str, Any] = {"model": model, "epochs": epochs, "batch": batch, "lr": lr}
-    wished = {name: value for name, value in wishes.items() if value is not None}
-    return replace(recipe, workers=workers, rate=rate, steps=steps, seed=seed, **wished)
+def adapted(recipe: Recipe, **wishes: Any) -> Recipe:
+    """The task's recipe with what the user asked for on the command line; None: as the recipe has it."""
+    return replace(recipe, **{name: value for name, value in wishes.items() if value is not None})
 
 
 def split_codecs(text: str) -> tuple[str, ...]:

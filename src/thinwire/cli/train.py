@@ -12,6 +12,7 @@ from thinwire.cli.options import (
     Batch,
     Data,
     Epochs,
+    Evaluations,
     Json,
     LearningRate,
     Model,
@@ -41,6 +42,7 @@ def train(
     steps: Steps = None,
     batch: Batch = None,
     lr: LearningRate = None,
+    evaluations: Evaluations = None,
     seed: Seed = 0,
     data: Data = None,
     out: Out = Path("runs"),
@@ -67,7 +69,18 @@ def train(
     from thinwire.lab.launch import Stops
     from thinwire.lab.session import Session
 
-    recipe = adapted(recipe_for(task), model, workers, rate, epochs, steps, batch, lr, seed)
+    recipe = adapted(
+        recipe_for(task),
+        model=model,
+        workers=workers,
+        rate=rate,
+        epochs=epochs,
+        steps=steps,
+        batch=batch,
+        lr=lr,
+        evaluations=evaluations,
+        seed=seed,
+    )
     stops = Stops(checkpoint, checkpoint_every, resume, stop_at)
     session = Session(
         title=f"{codec} on {task}",

@@ -46,6 +46,7 @@ class Recipe:
         _require(self.batch >= 1, f"batch must be at least 1, not {self.batch}")
         _require(self.steps is None or self.steps >= 1, f"steps must be at least 1, not {self.steps}")
         _require(self.epochs > 0, f"epochs must be above 0, not {self.epochs}")
+        _require(self.evaluations >= 1, f"evaluations must be at least 1, not {self.evaluations}")
         _require(self.lr > 0, f"lr must be above 0, not {self.lr}")
         _require(0 <= self.seed < 2**31, f"seed must be from 0 to 2147483647, not {self.seed}")
 

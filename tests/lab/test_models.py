@@ -14,7 +14,7 @@ PARAMETERS = {
     "cifarnet": 1_756_426,
     "alexnet": 5_811_946,
     "vgg": 3_917_386,
-    "resnet8": 298_026,
+    "resnet8": 75_290,
     "resnet20": 269_722,  # 0.27 M in He et al., table 6
     "char-transformer": 619_969,
 }

@@ -2,6 +2,7 @@
 #include "bind.h"
 
 void bind_qsgd(nb::module_& m);
+void bind_rangefloat(nb::module_& m);
 void bind_sign(nb::module_& m);
 void bind_ternary(nb::module_& m);
 void bind_topk(nb::module_& m);
@@ -11,6 +12,7 @@ NB_MODULE(_native, m) {
   m.doc() = "thinwire's native kernels";
   m.def("instruction_sets", &instruction_sets);
   bind_qsgd(m);
+  bind_rangefloat(m);
   bind_sign(m);
   bind_ternary(m);
   bind_topk(m);

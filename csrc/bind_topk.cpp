@@ -10,18 +10,20 @@ class Runs {
   Runs(const Flat<const int64_t>& table, size_t x_size, size_t index_bytes, size_t num_values)
       : runs_(reinterpret_cast<const tw::Run*>(table.data())),
         count_(static_cast<int64_t>(table.size()) / tw::kRunColumns) {
-    require(static_cast<int64_t>(table.size()) % tw::kRunColumns == 0, "run table: eight columns wanted");
+    require(static_cast<int64_t>(table.size()) % tw::kRunColumns == 0, "run table: nine columns wanted");
     for (int64_t i = 0; i < count_; ++i) {
       const tw::Run& r = runs_[i];
       const auto size = static_cast<int64_t>(x_size);
-      require(r.chunk >= 1 && r.chunk < (int64_t{1} << 31), "run table: a chunk has 1 to 2^31 - 1 elements");
-      require(r.offset >= 0 && r.offset <= size && r.count >= 0 && r.count <= (size - r.offset) / r.chunk,
+      require(r.group == 1 || r.group == 2, "run table: a group is 1 or 2 numbers");
+      require(r.chunk >= 1 && r.chunk < (int64_t{1} << 31), "run table: a chunk has 1 to 2^31 - 1 groups");
+      require(r.offset >= 0 && r.offset <= size && r.count >= 0 &&
+                  r.count <= (size - r.offset) / (r.chunk * r.group),
               "run table: a chunk lies outside the buffer");
       require(r.k >= 1 && r.k <= r.chunk, "run table: k lies outside 1 .. chunk");
-      require(r.low_bits >= 0 && r.low_bits <= 31, "run table: low_bits lies outside 0 .. 31");
+      require(r.low_bits >= 0 && r.low_bits <= (r.whole() ? 0 : 31), "run table: low_bits lies outside 0 .. 31");
       require(inside(r.low_byte, r.low_bytes(), index_bytes) && inside(r.high_byte, r.high_bytes(), index_bytes),
               "run table: indices lie outside the payload");
-      require(inside(r.value, r.count * r.k, num_values), "run table: values lie outside their buffer");
+      require(inside(r.value, r.count * r.k * r.group, num_values), "run table: values lie outside their buffer");
     }
   }
   const tw::Run* data() const { return runs_; }

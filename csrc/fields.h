@@ -31,6 +31,12 @@ class FieldWriter {
     out_ += 4 * kRow;
   }
 
+  // After the last row, if the rows do not fill whole words.
+  void flush() {
+    if (used_ == 0) return;
+    for (int i = 0; i < kVectors; ++i) *reinterpret_cast<WordAt*>(out_ + 4 * kWidth * i) = word_[i];
+  }
+
  private:
   uint8_t* out_;
   Word word_[kVectors] = {};

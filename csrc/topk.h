@@ -1,23 +1,27 @@
-// Top-k kernels: the k numbers of largest |x| of every chunk, their places packed into bits, and adding them back.
+// Top-k kernels: the k groups of largest magnitude of every chunk, their places packed into bits, and adding them back.
 //
-// |x| is compared by bit pattern (NaN > Inf > numbers); of equal ones the lowest index goes first. The bytes are
-// defined in docs/wire.md, the arithmetic in src/thinwire/kernels/reference/topk.py; both must match.
+// A group is one number, or two (a complex one). Magnitudes are compared by bit pattern (NaN > Inf > numbers); of equal
+// ones the lowest index goes first. The bytes are defined in docs/wire.md, the arithmetic in
+// src/thinwire/kernels/reference/topk.py; both must match.
 #pragma once
 #include <cstdint>
 
 namespace tw {
 
-// Chunks of one tensor that are alike: `count` chunks of `chunk` elements from x[offset] on keep `k` numbers each.
+// Chunks of one tensor that are alike: `count` chunks of `chunk` groups from x[offset] on keep `k` groups each. A group
+// is `group` numbers; `offset` and `value` count numbers.
 //
 // An index is cut into `low_bits` low bits, written one behind the other from byte `low_byte` on, and a high part
 // h = index >> low_bits, which is a bit set in the chunk's own `high_bits()` bits from byte `high_byte` on: bit h + j
-// for the j-th index of the chunk (Elias-Fano), or bit h if low_bits = 0 (a bitmap); no bits if h is always 0.
+// for the j-th index of the chunk (Elias-Fano), or bit h if low_bits = 0 (a bitmap); no bits if h is always 0, and
+// none at all if the chunk is kept whole.
 struct Run {
-  int64_t offset, chunk, count, k, low_bits, low_byte, high_byte, value;
+  int64_t offset, chunk, count, k, low_bits, low_byte, high_byte, value, group;
 
+  bool whole() const { return k == chunk; }
   int64_t high_bits() const {
     const int64_t highest = (chunk - 1) >> low_bits;
-    return highest == 0 ? 0 : low_bits == 0 ? chunk : highest + k;
+    return highest == 0 || whole() ? 0 : low_bits == 0 ? chunk : highest + k;
   }
   int64_t low_bytes() const { return (count * k * low_bits + 7) / 8; }
   int64_t high_bytes() const { return (count * high_bits() + 7) / 8; }

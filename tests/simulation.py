@@ -36,11 +36,12 @@ class Simulation:
     buckets: tuple[tuple[str, ...], ...] | None = None
     keep_dense: tuple[str, ...] = ()
     device: torch.device = CPU
+    control: str | None = None
 
     @cached_property
     def plan(self) -> Plan:
         policy = Policy.of(self.codec, self.keep_dense)
-        return Plan.of(policy, Model(self.specs), self.world, self.memory, self.route)
+        return Plan.of(policy, Model(self.specs), self.world, self.memory, self.route, self.control)
 
     def engine(self, group: ThreadGroup) -> Engine:
         return Engine(self.plan, group, self.device, self.seed, self.kernels)

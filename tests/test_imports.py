@@ -20,7 +20,7 @@ ROWS = (
     {"errors", "spec", "key", "options", "rate", "clock", "scratch"},
     {"kernels"},
     {"coders", "stages", "codec", "catalog"},
-    {"memory"},
+    {"memory", "controls"},
     {"groups"},
     {"routes"},
     {"policy", "lane", "plan"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from thinwire.spec import Layout, Spec
@@ -38,3 +39,9 @@ def test_digests_tell_layouts_apart() -> None:
     assert all(len(layout.digest) == 32 for layout in layouts)
     assert Layout.packed([a, b]).digest == layouts[0].digest
     assert hash(Layout.packed([a, b])) == hash(layouts[0])
+
+
+def test_tensors_are_whole_groups() -> None:
+    assert Layout.packed([Spec("a", (4,)), Spec("e", (0,))], group=2).group == 2
+    with pytest.raises(ValueError, match=r"not whole groups of 2: a\[3\]"):
+        Layout.packed([Spec("a", (3,))], group=2)

@@ -12,13 +12,17 @@ from thinwire.codec import Codec
 from thinwire.coders.base import Coder
 from thinwire.coders.floats import Cast, Dense
 from thinwire.coders.qsgd import Qsgd
+from thinwire.coders.rangefloat import RangeFloat
 from thinwire.coders.sign import Sign
 from thinwire.coders.ternary import Ternary
 from thinwire.errors import CodecError
 from thinwire.options import option_texts, read_options
-from thinwire.stages.base import LinearStage, SelectingStage, Stage
+from thinwire.stages.base import Chain, LinearStage, SelectingStage, Stage
 from thinwire.stages.clip import Clip
+from thinwire.stages.dct import Dct
 from thinwire.stages.dgc import Dgc
+from thinwire.stages.fft import Fft
+from thinwire.stages.fourier import Fourier
 from thinwire.stages.lowrank import LowRank
 from thinwire.stages.pca import Pca
 from thinwire.stages.topk import TopK
@@ -28,10 +32,10 @@ from thinwire.stages.topk import TopK
 class Entry:
     """A name, the link it makes, the options it fixes, and the option a bare value is for (`topk:0.01`).
 
-    A stage with a `default_coder` may end a chain.
+    A name may also make several links (a Chain). A stage with a `default_coder` may end a codec text.
     """
 
-    link: type[Stage] | type[Coder]
+    link: type[Stage] | type[Coder] | type[Chain]
     about: str
     fixed: Mapping[str, Any] = field(default_factory=dict)
     bare: str | None = None
@@ -47,12 +51,18 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
         "clip": Entry(Clip, "stage: cut at c standard deviations", bare="c"),
         "ternary": Entry(Ternary, "terngrad without clipping, for chains", {"clip": float("inf")}),
         "qsgd": Entry(Qsgd, "a few bits times a scale per block", bare="bits"),
+        "rangefloat": Entry(RangeFloat, "floats of a few bits, fitted to each layer", bare="bits"),
         "sign": Entry(Sign, "one bit and two values per layer"),
         "topk": Entry(TopK, "the largest elements and their places", bare="ratio", default_coder=Dense()),
         "dgc": Entry(Dgc, "topk with momentum correction and a warm-up", bare="ratio", default_coder=Dense()),
         "gradiveq": Entry(Pca, "slices in a basis all ranks share", bare="ratio", default_coder=Dense()),
         "powersgd": Entry(
             LowRank, "matrices as products of two thin ones", bare="rank", default_coder=Dense()
+        ),
+        "fourier": Entry(Fourier, "stage: chunks as frequencies", bare="chunk"),
+        "dct": Entry(Dct, "stage: chunks as cosines", bare="chunk"),
+        "fft": Entry(
+            Fft, "the strongest frequencies and their places", bare="theta", default_coder=RangeFloat(bits=10)
         ),
     }
 )
@@ -65,14 +75,14 @@ def parse(text: str) -> Codec:
     'int'
     """
     parts = [part.strip() for part in text.split(">>")]
-    links = [_link(part, text) for part in parts]
-    if not isinstance(links[-1], Coder):
-        links.append(_default_coder(parts[-1], text))
-    *before, coder = links
+    links = [(part, link) for part in parts for link in _links(part, text)]
+    if not isinstance(links[-1][1], Coder):
+        links.append((parts[-1], _default_coder(parts[-1], text)))
+    *before, (_, coder) = links
     assert isinstance(coder, Coder)
     linear: list[LinearStage] = []
     selecting: SelectingStage | None = None
-    for part, link in zip(parts, before, strict=False):
+    for part, link in before:
         if isinstance(link, Coder):
             raise CodecError(f'codec "{text}": "{part}" packs numbers into bits, so it must be the last link')
         if selecting is not None:
@@ -98,7 +108,8 @@ def _default_coder(part: str, text: str) -> Coder:
     return entry.default_coder
 
 
-def _link(part: str, text: str) -> Stage | Coder:
+def _links(part: str, text: str) -> tuple[Stage | Coder, ...]:
+    """What a part of a codec text stands for: one link, or several."""
     name, _, rest = part.partition(":")
     name = name.strip()
     if name not in CATALOG:
@@ -110,4 +121,5 @@ def _link(part: str, text: str) -> Stage | Coder:
     for option in texts:
         if option in entry.fixed:
             raise CodecError(f'codec "{text}": {option} is fixed by the name "{name}"')
-    return entry.link(**entry.fixed, **read_options(entry.link, texts, f'codec "{text}": {name}'))
+    made = entry.link(**entry.fixed, **read_options(entry.link, texts, f'codec "{text}": {name}'))
+    return made.links if isinstance(made, Chain) else (made,)

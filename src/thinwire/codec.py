@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -73,6 +73,30 @@ class Codec:
     def memory(self) -> str:
         """The memory it asks for: that of the first link that drops something for good."""
         return next((link.memory for link in self.links if link.memory != "none"), "none")
+
+    @property
+    def theta(self) -> float | None:
+        """The part of the numbers that it drops, None if it drops nothing or that differs by tensor."""
+        return None if self.selecting is None else self.selecting.theta
+
+    @property
+    def has_strength(self) -> bool:
+        """True if a control can make it gentler."""
+        links = self.links if self.selecting is None else (self.selecting,)
+        return any(link.eased(1.0) is not None for link in links)
+
+    def eased(self, share: float) -> Codec:
+        """This codec with a share of its strength, under the same name; itself if it has none.
+
+        A selecting stage takes it all: what it keeps is still coded as it was asked for. Without one, every
+        link that has a strength is eased.
+        """
+        if share >= 1 or not self.has_strength:
+            return self
+        if self.selecting is not None:
+            return replace(self, selecting=self.selecting.eased(share))
+        stages = tuple(stage.eased(share) or stage for stage in self.stages)
+        return replace(self, stages=stages, coder=self.coder.eased(share) or self.coder)
 
     @property
     def canonical(self) -> str:

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from thinwire.clock import COMPARE, PREPARE, Clock
 from thinwire.coders.base import Place
+from thinwire.controls.observation import RECORD_BYTES, Observation, read_records
+from thinwire.controls.steering import Steering
 from thinwire.errors import PlanError
 from thinwire.groups.base import Group
 from thinwire.groups.metered import Metered
@@ -93,7 +95,10 @@ class Engine:
         self.notes: Notes = {}
         self.finite_steps = 0  # phases go by these: a step that GradScaler skips is nobody's sample
         self._finite = True
-        self._lanes: dict[tuple[Layout, tuple[str, ...]], list[Lane]] = {}
+        self._lanes: dict[tuple[Layout, float, tuple[str, ...]], list[Lane]] = {}
+        self.steering = Steering(plan.control, plan.theta)
+        self._steered = False  # the share of this step is decided
+        self._eased = plan, 1.0, plan  # a plan, a share, and the plan with that share of its strength
         self.compare_digests(plan.digest, "plans (codec, model, world size or version)")
 
     def exchange(self, bucket: Bucket) -> None:
@@ -107,6 +112,7 @@ class Engine:
         commit(kept) if the mean is finite    it has the same bits on all ranks, so all ranks decide alike
         """
         self.clock.current = PREPARE
+        self._steer()
         lanes = self._lanes_of(bucket.layout)
         self.statistics.note_exchange(lanes)
         loads = [Load(lane, self._values(bucket, lane)) for lane in lanes]
@@ -128,6 +134,7 @@ class Engine:
         self.step += 1
         self.finite_steps += int(self._finite)
         self._finite = True
+        self._steered = False
         self.statistics.steps += 1
 
     def compare_digests(self, digest: bytes, what: str) -> None:
@@ -145,11 +152,40 @@ class Engine:
             )
         self.clock.current = PREPARE
 
+    def observations(self) -> list[Observation]:
+        """What every rank has observed since the last step; collective."""
+        mine = self.steering.pending.record(self.place.device)
+        records = mine.new_empty(self.group.size, RECORD_BYTES)
+        with self.clock.stage("agree"):
+            self.group.gather(mine, records).wait()
+        return read_records(records)
+
+    def _steer(self) -> None:
+        """Before the first bucket of a step all ranks decide, from the same numbers, how strong it is."""
+        if self._steered or self.plan.control is None:
+            return
+        told = self.observations() if self.steering.listens else [Observation()]
+        self.clock.current = COMPARE  # if they disagree all ranks know it, and all raise
+        if self.steering.decide(told, self.group.global_rank, self.step):
+            self._lanes.clear()  # gentle lanes hold large buffers
+            self.statistics.forget_lanes()
+        self.clock.current = PREPARE
+        self._steered = True
+
+    def _plan_now(self) -> Plan:
+        """The plan with the strength of this step."""
+        plan, share, _ = self._eased
+        if plan is not self.plan or share != self.steering.share:
+            share = self.steering.share
+            self._eased = self.plan, share, self.plan.eased(share)
+        return self._eased[2]
+
     def _lanes_of(self, layout: Layout) -> list[Lane]:
-        key = layout, self.plan.phases(self.finite_steps, self.notes)
+        plan = self._plan_now()
+        key = layout, self.steering.share, plan.phases(self.finite_steps, self.notes)
         lanes = self._lanes.get(key)
         if lanes is None:
-            lanes = self.plan.lanes(layout, self.place, self.finite_steps, self.notes, self.part_numel)
+            lanes = plan.lanes(layout, self.place, self.finite_steps, self.notes, self.part_numel)
             self.compare_digests(lanes_digest(lanes), "buckets or codecs")
             self._lanes[key] = lanes
         return lanes
@@ -233,6 +269,8 @@ class Engine:
             self._memory(load).after(load.x, own, load.layout, unit)
             if measure:
                 self.statistics.note_error(load.x, own, load.layout)
+                for parcel in load.parcels:
+                    self.statistics.note_tallies(parcel.packer.tallies())
 
     def _finish(self, load: Load, bucket: Bucket) -> None:
         """Undoes the stages, believes the memory where the mean is finite, and fills the bucket."""

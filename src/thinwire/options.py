@@ -82,6 +82,17 @@ def show_number_or_off(value: float) -> str:
     return "off" if math.isinf(value) else repr(value)
 
 
+def read_chunk(text: str) -> int:
+    """Reads a number of elements; "tensor" is 0: as many as there are."""
+    if text != "tensor" and int(text) == 0:
+        raise ValueError(text)
+    return 0 if text == "tensor" else int(text)
+
+
+def show_chunk(chunk: int) -> str:
+    return "tensor" if chunk == 0 else str(chunk)
+
+
 def yes_or_no(text: str) -> bool:
     """Reads "on" or "off"."""
     return one_of("on", "off")(text) == "on"

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from thinwire.codec import Codec
 from thinwire.coders.base import Merge, Place
+from thinwire.controls.base import Control
+from thinwire.controls.observation import RECORD_BYTES
+from thinwire.controls.table import check_control, control_text, make_control
 from thinwire.errors import PlanError
-from thinwire.groups.base import sum_bytes
+from thinwire.groups.base import gather_bytes, sum_bytes
 from thinwire.kernels import backends
 from thinwire.lane import Lane, step_bytes
 from thinwire.memory import memory_text
@@ -58,16 +62,30 @@ def mean_bytes(stretches: Iterable[Stretch]) -> float:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every tensor's codec, memory and route for a world of a given size."""
+    """Every tensor's codec, memory and route for a world of a given size, and the control over them."""
 
     entries: tuple[Entry, ...]
     world: int
+    control: Control[Any] | None = None  # None: codecs are always as strong as they were asked for
+    theta: float | None = None  # the part that all codecs with a strength drop, if they drop the same
+
+    @classmethod
+    def empty(cls, policy: Policy, world: int, control: str | None = None) -> Plan:
+        """A plan of no tensors yet; others are joined to it."""
+        made = make_control(control)
+        return cls((), world, made, check_control(made, policy.codecs))
 
     @classmethod
     def of(
-        cls, policy: Policy, model: Model, world: int, memory: str | None = None, route: str | None = None
+        cls,
+        policy: Policy,
+        model: Model,
+        world: int,
+        memory: str | None = None,
+        route: str | None = None,
+        control: str | None = None,
     ) -> Plan:
-        """Applies a policy. `memory` and `route` overrule what the codecs ask for.
+        """Applies a policy. `memory` and `route` overrule what the codecs ask for; `control` eases them.
 
         Tensors that stay dense beside a compressed codec go by "sharded", which adds in rank order: a ring
         all-reduce gives other bits when DDP moves a tensor to another bucket.
@@ -86,13 +104,20 @@ class Plan:
             route_named(name).check(codec)
             kept = "none" if codec.own_dtype else (memory or codec.memory)
             entries.append(Entry(spec, codec, kept, name, choice.reason))
-        plan = cls(tuple(entries), world)
-        plan.lanes(Layout.packed(model.specs), dry_place(world))  # refuses worlds a codec cannot serve
+        plan = replace(cls.empty(policy, world, control), entries=tuple(entries))
+        for share in (1.0,) if plan.control is None else (1.0, 0.0):  # refuses worlds a codec cannot serve
+            plan.eased(share).lanes(Layout.packed(model.specs), dry_place(world))
         return plan
+
+    def eased(self, share: float) -> Plan:
+        """This plan with a share of its codecs' strength; memories and routes stay."""
+        if share >= 1:
+            return self
+        return replace(self, entries=tuple(replace(e, codec=e.codec.eased(share)) for e in self.entries))
 
     def joined(self, other: Plan) -> Plan:
         """Both plans' tensors in one plan."""
-        return Plan(self.entries + other.entries, self.world)
+        return replace(self, entries=self.entries + other.entries)
 
     def phases(self, step: int, notes: Notes | None = None) -> tuple[str, ...]:
         """The phase of every tensor's codec in a step; bytes change only when this does."""
@@ -126,7 +151,8 @@ class Plan:
     @property
     def digest(self) -> bytes:
         """32 bytes that are equal on two ranks only if everything that shapes their messages is equal."""
-        text = "\n".join([f"thinwire wire {WIRE_VERSION}, world {self.world}", *map(str, self.entries)])
+        head = f"thinwire wire {WIRE_VERSION}, world {self.world}, control {control_text(self.control)}"
+        text = "\n".join([head, *map(str, self.entries)])
         return hashlib.blake2b(text.encode(), digest_size=32).digest()
 
     def step_bytes(
@@ -144,7 +170,11 @@ class Plan:
         specs = (entry.spec for entry in self.entries)
         whole = buckets if buckets is not None else [Layout.packed(specs)]
         place = dry_place(self.world)
-        return sum(step_bytes(self.lanes(bucket, place, step, notes, part_numel)) for bucket in whole)
+        listens = self.control is not None and self.control.needs is not None
+        observed = gather_bytes(RECORD_BYTES, self.world) if listens else 0
+        return observed + sum(
+            step_bytes(self.lanes(bucket, place, step, notes, part_numel)) for bucket in whole
+        )
 
     def stretches(
         self, buckets: Iterable[Layout] | None = None, part_numel: int | None = None, horizon: int = HORIZON
@@ -188,7 +218,11 @@ class Plan:
             for phase in reversed(firsts)
             if len(stretches) > 1
         ]
-        return "\n".join([*lines, f"{sent:,.0f} bytes a step from each of {self.world} workers{ratio}"])
+        lines.append(f"{sent:,.0f} bytes a step from each of {self.world} workers{ratio}")
+        if self.control is not None:
+            gentle = mean_bytes(self.eased(0).stretches())
+            lines.append(f"control {control_text(self.control)}: {gentle:,.0f} bytes a step at share 0")
+        return "\n".join(lines)
 
 
 def dry_place(world: int) -> Place:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from thinwire.controls.base import Change
+
+SHOWN_CHANGES = 10
+
 
 @dataclass(frozen=True)
 class LayerReport:
     """One tensor. `relative_error` is |g - Q(g)| / |g| of this rank's payload, None where not measured.
 
-    `learnt` holds what its codec found out, such as the energy that gradiveq's basis captures.
+    `learnt` holds what its codec found out, such as the energy that gradiveq's basis captures, or the share
+    of numbers that rangefloat could not hold in the step that was measured last.
     """
 
     name: str
@@ -34,6 +39,10 @@ class Report:
     dense_bytes_per_step: float
     seconds: dict[str, float]
     layers: tuple[LayerReport, ...]
+    control: str | None = None
+    share: float = 1.0  # of the codec's strength, now
+    theta: float | None = None  # the part that is dropped, now
+    changes: tuple[Change, ...] = ()  # of the share, so far
 
     @property
     def ratio(self) -> float:
@@ -51,6 +60,7 @@ class Report:
             f"{self.bytes_per_step:,.0f} bytes a step from each worker, "
             f"{self.ratio:.2f}x fewer than fp32 all-reduce",
             f"milliseconds a step: {stages}",
+            *self._steered(),
             "",
         ]
         width = max((len(layer.name) for layer in self.layers), default=4)
@@ -65,3 +75,16 @@ class Report:
                 + "".join(f"  {what} {value:.4g}" for what, value in layer.learnt.items())
             )
         return "\n".join(lines)
+
+    def _steered(self) -> list[str]:
+        """The control, and the last of what it did."""
+        if self.control is None:
+            return []
+        theta = "" if self.theta is None else f", theta {self.theta:.4g}"
+        lines = [f"control {self.control}: share {self.share:.4g}{theta}, {len(self.changes)} changes"]
+        hidden = len(self.changes) - SHOWN_CHANGES
+        lines += [f"  ... {hidden} before"] if hidden > 0 else []
+        return lines + [
+            f"  step {change.step}: share {change.share:.4g}, {change.why}"
+            for change in self.changes[-SHOWN_CHANGES:]
+        ]

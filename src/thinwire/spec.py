@@ -35,14 +35,22 @@ class Spec:
 class Layout:
     """Tensors in one flat buffer: tensor i is `buffer[offsets[i] : offsets[i] + specs[i].numel]`.
 
-    Between the tensors of a layout there may be others: a lane takes its tensors where they lie.
+    Between the tensors of a layout there may be others: a lane takes its tensors where they lie. `group`
+    numbers, one behind the other, stand or fall together (2: a complex number); a tensor is whole groups.
     """
 
     specs: tuple[Spec, ...]
     offsets: tuple[int, ...]
+    group: int = 1
+
+    def __post_init__(self) -> None:
+        if any(spec.numel % self.group for spec in self.specs):
+            raise ValueError(
+                f"a tensor is not whole groups of {self.group}: {', '.join(map(str, self.specs))}"
+            )
 
     @classmethod
-    def packed(cls, specs: Iterable[Spec]) -> Layout:
+    def packed(cls, specs: Iterable[Spec], group: int = 1) -> Layout:
         """The tensors end to end.
 
         >>> Layout.packed([Spec("a", (2, 3)), Spec("b", (4,))]).offsets
@@ -53,7 +61,7 @@ class Layout:
         for spec in specs:
             offsets.append(end)
             end += spec.numel
-        return cls(specs, tuple(offsets))
+        return cls(specs, tuple(offsets), group)
 
     @functools.cached_property
     def numel(self) -> int:

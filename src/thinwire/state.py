@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from thinwire.controls.observation import Observation, merged
+from thinwire.controls.table import control_text
 from thinwire.engine import Engine
 from thinwire.errors import StateError
 from thinwire.stages.base import OWNED, Notes, owner
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 Memories = dict[str, dict[str, Tensor]]
 
 
@@ -24,6 +26,7 @@ def local_state(engine: Engine) -> dict[str, Any]:
         "rank": engine.group.rank,
         "memories": _memories(engine),
         "notes": _notes(engine),
+        "control": engine.steering.state_dict([engine.steering.pending]),
     }
 
 
@@ -38,7 +41,15 @@ def gathered_state(engine: Engine) -> dict[str, Any]:
     if flat:
         engine.group.gather(send.view(torch.uint8), everyone.view(torch.uint8)).wait()
     ranks = [_unflatten(row, shapes) for row in everyone]
-    return {**_stamp(engine), "gathered": True, "ranks": ranks, "notes": _gathered_notes(engine)}
+    return {
+        **_stamp(engine),
+        "gathered": True,
+        "ranks": ranks,
+        "notes": _gathered_notes(engine),
+        "control": engine.steering.state_dict(
+            engine.observations() if engine.steering.listens else [engine.steering.pending]
+        ),
+    }
 
 
 def load_state(engine: Engine, state: Mapping[str, Any]) -> None:
@@ -49,12 +60,21 @@ def load_state(engine: Engine, state: Mapping[str, Any]) -> None:
         notes = _owned_only(state["notes"], engine.group.rank, engine.group.size)
     else:
         memories, notes = state["memories"], state["notes"]
+    engine.steering.load(state["control"], _pending(engine, state["control"]))
     for kind in {*engine.memories, *memories}:
         engine.memory(kind).load({n: t.to(engine.place.device) for n, t in memories.get(kind, {}).items()})
     engine.notes.clear()  # the same dict: lanes hold it
     for name, note in notes.items():
         engine.notes[name] = {what: t.to(engine.place.device, copy=True) for what, t in note.items()}
     engine.step, engine.finite_steps = int(state["step"]), int(state["finite_steps"])
+
+
+def _pending(engine: Engine, control: Mapping[str, Any] | None) -> Observation:
+    """What this rank had observed and not yet told; in a world of another size all ranks tell the same."""
+    told = [Observation(**observation) for observation in control["pending"]] if control else [Observation()]
+    if len(told) == 1:
+        return told[0]
+    return told[engine.group.rank] if len(told) == engine.group.size else merged(told, lambda rank: rank)
 
 
 def _stamp(engine: Engine) -> dict[str, Any]:
@@ -155,6 +175,13 @@ def _check(engine: Engine, state: Mapping[str, Any]) -> None:
         raise StateError(
             f"the state belongs to another model or codec: {len(differing)} lines of the plan differ, first "
             f'"{differing[0]}"'
+        )
+    theirs_control = (state["control"] or {}).get("text")
+    ours_control = control_text(engine.plan.control)
+    if theirs_control is not None and theirs_control != ours_control:
+        raise StateError(
+            f'the state was made under control "{theirs_control}", this compressor has "{ours_control}": '
+            "pass the same control"
         )
     if state["seed"] != engine.seed:
         raise StateError(f"the state was made with seed {state['seed']}, this compressor has {engine.seed}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -25,6 +25,7 @@ class LayerStatistics:
     exchanges: int = 0
     error_energy: float = 0.0
     energy: float = 0.0
+    tallies: dict[str, float] = field(default_factory=dict)  # of the step that was measured last
 
     @property
     def bytes_per_step(self) -> float:
@@ -60,6 +61,10 @@ class Statistics:
             layer.sent_bytes += nbytes
             layer.exchanges += 1
 
+    def forget_lanes(self) -> None:
+        """The lanes noted so far are gone: others may come to lie where they lay."""
+        self._shares.clear()
+
     def _share_out(self, lanes: list[Lane]) -> Iterator[tuple[LayerStatistics, float]]:
         numbers = [lane.bound.packer.agree_words + lane.bound.summed_numel for lane in lanes]
         for lane, own in zip(lanes, numbers, strict=True):
@@ -76,3 +81,7 @@ class Statistics:
             if math.isfinite(energy) and math.isfinite(error):
                 self.layers[spec.name].energy += energy
                 self.layers[spec.name].error_energy += error
+
+    def note_tallies(self, tallies: Mapping[str, Mapping[str, float]]) -> None:
+        for name, found in tallies.items():
+            self.layers[name].tallies.update(found)

@@ -26,6 +26,11 @@ VARIANTS = (
     "qsgd:5,block=64,scales=own",
     "qsgd:8,block=32",
     "clip >> qsgd:7,norm=l2,scales=own",
+    "rangefloat:4",
+    "rangefloat:5,block=64",
+    "rangefloat:8,max=0.5",
+    "rangefloat:9,max=2.0,mantissa=4",
+    "clip:2 >> rangefloat:16,mantissa=2",
     "sign:block=96",
     "sign:values=scaled",
     "clip:1 >> bf16",
@@ -34,6 +39,11 @@ VARIANTS = (
     "topk:0.4 >> terngrad:scales=own",
     "clip:2 >> topk:0.3",
     "dgc:0.05,warmup=2",
+    "fft:0.9,chunk=64",
+    "fft:0.5,chunk=tensor >> fp16",
+    "fft:0 >> dense",
+    "dct:128 >> topk:0.15 >> rangefloat:10",
+    "topk:drop=0.7,chunk=32 >> rangefloat:8",
 )
 
 

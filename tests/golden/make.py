@@ -28,6 +28,7 @@ STEP = 3  # of seed 0
 TERNARY = {"layer.weight": (7, 23), "layer.bias": (33,), "scalar": ()}
 FLOATS = {"layer.bias": (9,), "scalar": ()}
 FIELDS = {"layer.weight": (7, 23)}  # one granule, so that the file stays small
+PAIRS = {"layer.bias": (33,), "scalar": ()}  # chunks of 4 and of 1: sums are exact whatever the FFT
 CODECS = {
     "terngrad": TERNARY,
     "terngrad:wire=2bit": TERNARY,
@@ -39,10 +40,13 @@ CODECS = {
     "bf16": FLOATS,
     "qsgd:4": FIELDS,
     "qsgd:3,norm=l2,block=32,scales=own": FIELDS,
+    "rangefloat:4": TERNARY,
+    "rangefloat:9,mantissa=4,max=0.5": FLOATS,
     "sign": FIELDS,
     "sign:values=scaled,block=64": FIELDS,
     "topk:0.1": TERNARY,
     "topk:0.4,chunk=20 >> bf16": TERNARY,
+    "fft:0.7,chunk=4 >> dense": PAIRS,
 }
 
 

@@ -78,3 +78,37 @@ def test_payloads_are_those_of_the_page(text: str, runs: list[tuple[int, int, in
             assert np.allclose(stored, chosen, rtol=0 if wide == 4 else 2**-8, atol=0)
             assert len(payload) == first + -(-wide * len(chosen) // 8) * 8
             assert not any(payload[first + wide * len(chosen) :])
+
+
+def spectrum(x: np.ndarray) -> list[tuple[float, float]]:
+    """The pairs of a chunk of at most four numbers: sums that no float32 rounds, times one that it does."""
+    root = np.float32(np.sqrt(2.0))
+    if len(x) == 1:
+        return [(x[0], np.float32(0))]
+    a, b, c, d = x
+    return [((a + b + c + d) / 2, (a - b + c - d) / 2), ((a - c) / 2 * root, (d - b) / 2 * root)]
+
+
+def test_frequencies_are_those_of_the_page() -> None:
+    """Pairs of 33 and 1 numbers in chunks of 4; 30 % of them, rounded up, by their lengths."""
+    for world in make.WORLDS:
+        for rank, message in enumerate(GOLDEN["fft:0.7,chunk=4 >> dense"][f"world {world}"]["payloads"]):
+            x = make.gradient(rank, make.layout_of(make.PAIRS).numel).numpy()
+            runs, expected, stored = [], [], []
+            for piece in make.layout_of(make.PAIRS).slices:
+                chunks = [
+                    x[first : min(first + 4, piece.stop)] for first in range(piece.start, piece.stop, 4)
+                ]
+                pairs = [pair for chunk in chunks for pair in spectrum(chunk)]
+                k = len(pairs) - len(pairs) * 7 // 10
+                lengths = [np.float32(np.sqrt(float(a) ** 2 + float(b) ** 2)) for a, b in pairs]
+                kept = sorted(sorted(range(len(pairs)), key=lambda i, of=lengths: (-of[i], i))[:k])
+                runs.append((len(pairs), 1, k))
+                expected.append(kept)
+                stored += [number for i in kept for number in pairs[i]]
+            payload = bytes.fromhex(message)
+            found, index_bytes = places(payload, [run for run in runs if run[0] > run[2]])
+            assert found == [kept for kept, run in zip(expected, runs, strict=True) if run[0] > run[2]]
+            first = -(-index_bytes // 8) * 8
+            assert np.array_equal(np.frombuffer(payload[first : first + 4 * len(stored)], "<f4"), stored)
+            assert len(payload) == first + -(-4 * len(stored) // 8) * 8

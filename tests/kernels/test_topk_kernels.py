@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from dataclasses import dataclass
 
 import pytest
@@ -20,9 +21,9 @@ from thinwire.stages.topk import best_low_bits
 REFERENCE = backends()["reference"].topk
 MANY_ALIKE = ("two values", "few values", "mostly zeros", "sorted", "grows", "many nans")
 ALL_KINDS = (*KINDS, *MANY_ALIKE)
-CHUNKS = (1, 2, 7, 31, 32, 33, 64, 65, 127, 256, 1000, 4095, 4096, 4097, 5003, 12345)
+CHUNKS = (1, 2, 7, 31, 32, 33, 64, 65, 127, 256, 1000, 4095, 5003, 8191, 8192, 8193, 12345)
 RATIOS = (0.0, 0.001, 0.01, 0.1, 0.25, 0.5, 0.9, 1.0)
-EVERYTHING = [(kind, 5003, 1, 0.01, -1, 0) for kind in ALL_KINDS]
+EVERYTHING = [(kind, 5003, 1, 0.01, -1, 0, group) for kind in ALL_KINDS for group in (1, 2)]
 
 
 def numbers(kind: str, size: int, seed: int) -> Tensor:
@@ -60,17 +61,18 @@ class Lane:
         return indices, chosen
 
 
-def make_lane(runs: list[tuple[str, int, int, float, int, int]], seed: int) -> Lane:
-    """Runs are (kind, chunk, count, ratio, low bits or -1 for the best, gap before it)."""
+def make_lane(runs: list[tuple[str, int, int, float, int, int, int]], seed: int) -> Lane:
+    """Runs are (kind, chunk, count, ratio, low bits or -1 for the best, gap before it, group)."""
     pieces, table, offset, end, value = [], [], 0, 0, 0
-    for index, (kind, chunk, count, ratio, low, gap) in enumerate(runs):
+    for index, (kind, chunk, count, ratio, low, gap, group) in enumerate(runs):
         k = max(1, int(ratio * chunk))
-        low_bits = best_low_bits(chunk, k) if low < 0 else min(low, (chunk - 1).bit_length())
+        whole = low < 0 or k == chunk
+        low_bits = best_low_bits(chunk, k) if whole else min(low, (chunk - 1).bit_length())
         high = end + -(-count * k * low_bits // 8)
-        table += [offset + gap, chunk, count, k, low_bits, end, high, value]
+        table += [offset + gap, chunk, count, k, low_bits, end, high, value, group]
         end = high + -(-count * high_bits(chunk, k, low_bits) // 8)
-        pieces += [torch.full((gap,), 777.0), numbers(kind, chunk * count, seed + index)]
-        offset, value = offset + gap + chunk * count, value + count * k
+        pieces += [torch.full((gap,), 777.0), numbers(kind, chunk * count * group, seed + index)]
+        offset, value = offset + gap + chunk * count * group, value + count * k * group
     x = torch.cat(pieces) if pieces else torch.empty(0)
     return Lane(x, torch.tensor(table, dtype=torch.int64), end, value)
 
@@ -82,15 +84,16 @@ run = st.tuples(
     st.sampled_from(RATIOS),
     st.sampled_from((-1, -1, 0, 1, 3, 31)),
     st.sampled_from((0, 0, 1, 7)),
+    st.sampled_from((1, 2)),
 )
 lanes = st.builds(make_lane, st.lists(run, max_size=5), st.integers(0, 2**31))
 
 
 @given(lane=lanes)
 @example(make_lane(EVERYTHING, 0))
-@example(make_lane([(kind, 12345, 1, 0.25, -1, 0) for kind in ALL_KINDS], 1))
-@example(make_lane([(kind, 65, 3, 0.1, -1, 0) for kind in ALL_KINDS], 2))
-@example(make_lane([("normal", chunk, 2, 0.1, -1, 1) for chunk in CHUNKS], 3))
+@example(make_lane([(kind, 12345, 1, 0.25, -1, 0, group) for kind in ALL_KINDS for group in (1, 2)], 1))
+@example(make_lane([(kind, 65, 3, 0.1, -1, 0, group) for kind in ALL_KINDS for group in (1, 2)], 2))
+@example(make_lane([("normal", chunk, 2, 0.1, -1, 1, group) for chunk in CHUNKS for group in (1, 2)], 3))
 def test_selection_is_the_reference_bit_for_bit(native: Kernels, lane: Lane) -> None:
     expected = lane.select(REFERENCE)
     found = lane.select(native.topk, filling=0x55)
@@ -100,7 +103,8 @@ def test_selection_is_the_reference_bit_for_bit(native: Kernels, lane: Lane) -> 
 
 @given(lanes=st.lists(st.integers(0, 2**31), min_size=1, max_size=4), runs=st.lists(run, max_size=4))
 @example([0, 1, 2], EVERYTHING)
-@example([0], [("normal", 40_000, 1, 0.01, -1, 3)])
+@example([0], [("normal", 40_000, 1, 0.01, -1, 3, 1)])
+@example([0, 1], [("normal", 20_000, 1, 0.15, -1, 3, 2), ("normal", 500, 2, 1.0, -1, 0, 2)])
 def test_scattering_is_the_reference_bit_for_bit(native: Kernels, lanes: list[int], runs: list) -> None:
     """Several payloads at once, in order, with bytes behind the indices that are not theirs."""
     made = [make_lane(runs, seed) for seed in lanes]
@@ -116,9 +120,10 @@ def test_scattering_is_the_reference_bit_for_bit(native: Kernels, lanes: list[in
 
 @pytest.mark.parametrize("kind", ["normal", "grows", "few values", "mostly zeros"])
 @pytest.mark.parametrize("ratio", [1e-5, 0.001, 0.01, 0.3])
-def test_large_chunks(native: Kernels, kind: str, ratio: float) -> None:
+@pytest.mark.parametrize("group", [1, 2])
+def test_large_chunks(native: Kernels, kind: str, ratio: float, group: int) -> None:
     """Sampled guesses, their failures and the full radix selection all end in the same choice."""
-    lane = make_lane([(kind, 300_007, 1, ratio, -1, 0)], 5)
+    lane = make_lane([(kind, 300_007, 1, ratio, -1, 0, group)], 5)
     expected = lane.select(REFERENCE)
     assert all(same_bits(a, b) for a, b in zip(lane.select(native.topk), expected, strict=True))
 
@@ -127,7 +132,7 @@ def test_a_sample_that_misleads(native: Kernels) -> None:
     """Large numbers in one place only: most of a sample's groups see none of them."""
     x = torch.randn(200_000, generator=torch.Generator().manual_seed(0))
     x[150_000:151_000] *= 1000
-    lane = Lane(x, torch.tensor([0, 200_000, 1, 2000, 6, 0, 1500, 0]), 1500 + 641, 2000)
+    lane = Lane(x, torch.tensor([0, 200_000, 1, 2000, 6, 0, 1500, 0, 1]), 1500 + 641, 2000)
     expected = lane.select(REFERENCE)
     assert all(same_bits(a, b) for a, b in zip(lane.select(native.topk), expected, strict=True))
 
@@ -137,7 +142,7 @@ def test_what_is_chosen_by_hand(kernels: Kernels) -> None:
     nan, inf = torch.nan, torch.inf
     x = torch.tensor([1.0, -3.0, 3.0, nan, 0.0, -inf, 3.0, -0.0])
     # indices 1, 2, 3, 5: low bits 1 0 1 1; high parts 0 1 1 2 are the bits 0, 2, 3, 5 of 3 + 4
-    table = torch.tensor([0, 8, 1, 4, 1, 0, 1, 0])
+    table = torch.tensor([0, 8, 1, 4, 1, 0, 1, 0, 1])
     indices, chosen = torch.zeros(2, dtype=torch.uint8), torch.zeros(4)
     kernels.topk.select(x, table, indices, chosen)
     assert chosen.tolist()[:2] == [-3.0, 3.0]
@@ -146,7 +151,47 @@ def test_what_is_chosen_by_hand(kernels: Kernels) -> None:
     assert indices.tolist() == [0b1101, 0b101101]
 
 
-GOOD = [0, 8, 1, 4, 1, 0, 1, 0]
+def test_pairs_by_hand(kernels: Kernels) -> None:
+    """The length of a pair decides; no square overflows or vanishes; NaN before Inf before numbers."""
+    most, least = torch.finfo(torch.float32).max, 2.0**-149
+    pairs = [[most, most], [3.0, 4.0], [-5.0, 0.0], [least, least], [0.0, 0.0], [0.0, -torch.inf]]
+    pairs += [[torch.nan, 0.0], [torch.inf, -torch.nan], [0.0, 2 * least], [4.9, 0.9], [-4.9, 1.1]]
+    order = [6, 7, 5, 0, 10, 1, 2, 9, 8, 3, 4]  # 5 and 5 tie, and 1.4 least is 1 least as a float
+    for k in range(1, len(pairs)):
+        table = torch.tensor([0, len(pairs), 1, k, 0, 0, 0, 0, 2])
+        indices, chosen = torch.zeros(2, dtype=torch.uint8), torch.zeros(2 * k)
+        kernels.topk.select(torch.tensor(pairs).flatten(), table, indices, chosen)
+        kept = sorted(order[:k])
+        assert [i for i in range(len(pairs)) if indices[i // 8] >> (i % 8) & 1] == kept
+        assert same_bits(chosen, torch.tensor([pairs[i] for i in kept]).flatten())
+
+
+@pytest.mark.parametrize("exponent", [-149, -126, -60, 0, 60, 127])
+def test_lengths_of_pairs_are_rounded_once(native: Kernels, exponent: int) -> None:
+    """A square root that is wrong in its last bit would choose another pair somewhere in a full ordering."""
+    generator = torch.Generator().manual_seed(exponent + 200)
+    close = 1 + torch.rand(8000, generator=generator) * 2**-12
+    lane = make_lane([("normal", 4000, 1, 0.5, 0, 0, 2)], 0)
+    lane = dataclasses.replace(lane, x=(close.double() * 2.0**exponent).float())
+    for k in (1, 10, 500, 1999, 3000):
+        table = torch.tensor([0, 4000, 1, k, 0, 0, 0, 0, 2])
+        lane = dataclasses.replace(lane, table=table, index_bytes=500, num_values=2 * k)
+        expected = lane.select(REFERENCE)
+        assert all(same_bits(a, b) for a, b in zip(lane.select(native.topk), expected, strict=True))
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_whole_chunks_have_no_places(kernels: Kernels, group: int) -> None:
+    x = torch.randn(3 * 5 * group)
+    table, nothing = torch.tensor([0, 5, 3, 5, 0, 0, 0, 0, group]), torch.zeros(0, dtype=torch.uint8)
+    chosen, found = torch.zeros_like(x), torch.full_like(x, -1.0)
+    kernels.topk.select(x, table, nothing, chosen)
+    assert same_bits(chosen, x)
+    kernels.topk.scatter(nothing, 1, table, chosen, 1.0, found)
+    assert same_bits(found, x)
+
+
+GOOD = [0, 8, 1, 4, 1, 0, 1, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -170,6 +215,9 @@ GOOD = [0, 8, 1, 4, 1, 0, 1, 0]
         (6, 2**62, "indices lie outside the payload"),
         (7, 1, "values lie outside their buffer"),
         (7, -1, "values lie outside their buffer"),
+        (8, 0, "a group is 1 or 2 numbers"),
+        (8, 2, "a chunk lies outside the buffer"),
+        (8, 3, "a group is 1 or 2 numbers"),
     ],
 )
 def test_bad_tables(native: Kernels, place: int, value: int, sentence: str) -> None:
@@ -183,7 +231,7 @@ def test_bad_tables(native: Kernels, place: int, value: int, sentence: str) -> N
 
 def test_bad_sizes(native: Kernels) -> None:
     indices, chosen, x = torch.zeros(2, dtype=torch.uint8), torch.zeros(4), torch.zeros(8)
-    with pytest.raises(ValueError, match="eight columns"):
+    with pytest.raises(ValueError, match="nine columns"):
         native.topk.select(x, torch.tensor(GOOD[:-1]), indices, chosen)
     for count in (0, -1, 3):
         with pytest.raises(ValueError, match="uneven sizes"):
@@ -195,14 +243,14 @@ def test_bad_sizes(native: Kernels) -> None:
 @pytest.mark.parametrize(
     ("table", "payload"),
     [
-        ([0, 8, 1, 4, 1, 0, 1, 0], [0, 0b0000111]),  # three places instead of four
-        ([0, 8, 1, 4, 1, 0, 1, 0], [0, 0b0011111]),  # five of them
-        ([0, 8, 1, 4, 1, 0, 1, 0], [0, 0]),
-        ([0, 6, 1, 2, 3, 0, 1, 0], [0b111000, 0]),  # place 7 of 6
-        ([0, 6, 1, 2, 1, 0, 1, 0], [0, 0]),
-        ([0, 8, 1, 4, 0, 0, 0, 0], [0b111, 0]),  # a bitmap with three of four
-        ([0, 4, 2, 1, 0, 0, 0, 0], [0b0011, 0]),  # both in the first of two chunks
-        ([0, 4, 2, 1, 0, 0, 0, 0], [0b110000, 0]),  # both in the second
+        ([0, 8, 1, 4, 1, 0, 1, 0, 1], [0, 0b0000111]),  # three places instead of four
+        ([0, 8, 1, 4, 1, 0, 1, 0, 1], [0, 0b0011111]),  # five of them
+        ([0, 8, 1, 4, 1, 0, 1, 0, 1], [0, 0]),
+        ([0, 6, 1, 2, 3, 0, 1, 0, 1], [0b111000, 0]),  # place 7 of 6
+        ([0, 6, 1, 2, 1, 0, 1, 0, 1], [0, 0]),
+        ([0, 8, 1, 4, 0, 0, 0, 0, 1], [0b111, 0]),  # a bitmap with three of four
+        ([0, 4, 2, 1, 0, 0, 0, 0, 1], [0b0011, 0]),  # both in the first of two chunks
+        ([0, 4, 2, 1, 0, 0, 0, 0, 1], [0b110000, 0]),  # both in the second
     ],
 )
 def test_damaged_payloads(kernels: Kernels, table: list[int], payload: list[int]) -> None:

@@ -12,7 +12,9 @@ def plan(
     model: Annotated[
         str, typer.Argument(help="A model of the lab, such as alexnet or resnet20.")
     ] = "alexnet",
-    codec: Annotated[str, typer.Option(help="The codec, such as terngrad or fp16.")] = "terngrad",
+    codec: Annotated[
+        str, typer.Option(help='The codec, such as terngrad or fp16; options behind @: "... @ memory=none".')
+    ] = "terngrad",
     workers: Annotated[int, typer.Option(help="Number of workers.", min=1)] = 4,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON row per tensor, then the total.")] = False,
 ) -> None:
@@ -22,12 +24,14 @@ def plan(
     Examples:
       thinwire plan alexnet --codec terngrad --workers 4
       thinwire plan resnet20 --codec "terngrad:block=2048" --json
+      thinwire plan alexnet --codec "topk:0.01 @ control=guard memory=none"
     """
     import thinwire as tw
+    from thinwire.lab.asked import read_asked
     from thinwire.lab.models import model_card
     from thinwire.plan import mean_bytes
 
-    made = tw.Plan.of(tw.Policy.of(codec), tw.Model.of(model_card(model).build(seed=0)), workers)
+    made = read_asked(codec).plan(tw.Model.of(model_card(model).build(seed=0)), workers)
     if not as_json:
         typer.echo(str(made))
         return
@@ -44,4 +48,6 @@ def plan(
     stretches = made.stretches()
     total = {"bytes_per_worker": mean_bytes(stretches), "dense_bytes_per_worker": made.dense_bytes}
     phases = {stretch.phase: stretch.step_bytes for stretch in stretches}
+    if made.control is not None:
+        total["bytes_per_worker_at_share_0"] = mean_bytes(made.eased(0).stretches())
     typer.echo(json.dumps({**total, "bytes_by_phase": phases, "workers": workers}))

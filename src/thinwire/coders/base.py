@@ -38,7 +38,11 @@ class Coder(ABC):
 
     own_dtype: ClassVar[bool] = False  # True: takes the tensors' own dtype, else float32
     gentle: ClassVar[bool] = False  # True: good for every tensor, norms and last layers too
-    memory: ClassVar[str] = "none"  # what should hold back what this coder drops: "residual" if it is biased
+
+    @property
+    def memory(self) -> str:
+        """What should hold back what this coder drops: "residual" if it is biased."""
+        return "none"
 
     @property
     @abstractmethod
@@ -49,6 +53,10 @@ class Coder(ABC):
     @abstractmethod
     def shardable(self) -> bool:
         """True if payloads can be cut into granules that are merged apart from each other."""
+
+    def eased(self, share: float) -> Coder | None:
+        """This coder with a share (0 to 1) of its strength, 0 the gentlest; None: it has no strength."""
+        return None
 
     @abstractmethod
     def bind(self, layout: Layout, place: Place) -> Packer:
@@ -88,6 +96,10 @@ class Packer(ABC):
     @abstractmethod
     def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
         """Step 2, local and pure: x under the agreed words to payload bytes; a longer payload is padding."""
+
+    def tallies(self) -> dict[str, dict[str, float]]:
+        """What a person may want to know of the payload encoded last: numbers, by tensor and by name."""
+        return {}
 
     @abstractmethod
     def sum_bytes(self, num_granules: int) -> int:

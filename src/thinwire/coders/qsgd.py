@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -15,6 +16,8 @@ from thinwire.kernels.reference.fields import field_granule_bytes, field_rows
 from thinwire.key import Key
 from thinwire.options import one_of, option
 from thinwire.spec import Layout
+
+MAX_BITS = 8
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,15 @@ class Qsgd(Coder):
     @property
     def shardable(self) -> bool:
         return self.scales == "shared"
+
+    def eased(self, share: float) -> Qsgd:
+        """Bits grow to 8 as the share falls.
+
+        >>> [Qsgd(2).eased(share).bits for share in (1.0, 0.5, 0.25, 0.0)]
+        [2, 4, 8, 8]
+        """
+        bits = MAX_BITS if share <= 0 else min(MAX_BITS, round(self.bits / share))
+        return dataclasses.replace(self, bits=bits)
 
     def bind(self, layout: Layout, place: Place) -> Packer:
         levels = QsgdLevels(self, Rows.of(layout, field_rows(self.bits), self.block), place.kernels)

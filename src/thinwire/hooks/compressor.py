@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from thinwire import blame
 from thinwire.clock import COMPARE
+from thinwire.controls.observation import Observation
+from thinwire.controls.table import control_text
 from thinwire.engine import Bucket, Engine
 from thinwire.errors import StateError
 from thinwire.groups.base import Group, sum_bytes
@@ -36,12 +38,13 @@ class Compressor:
         *,
         memory: str | None = None,
         route: str | None = None,
+        control: str | None = None,
         seed: int = 0,
         kernels: str | None = None,
         loss_scale: Callable[[], float] | None = None,
     ) -> None:
         self.policy, self.group, self.device = policy, group, device
-        self._options = {"memory": memory, "route": route}
+        self._options = {"memory": memory, "route": route, "control": control}
         self._named = module is not None
         self._loss_scale = loss_scale
         self.owner: Callable[[], nn.Module | None] = lambda: None  # the wrapper whose gradients these are
@@ -52,7 +55,8 @@ class Compressor:
         model = Model.of(module) if module is not None else Model(())
         if module is not None:
             self._names = {id(p): name for name, p in module.named_parameters()}
-        plan = self._plan(model) if module is not None else Plan((), group.size)
+        named = module is not None
+        plan = self._plan(model) if named else Plan.empty(policy, group.size, control)
         try:
             self.engine = Engine(plan, group, device, seed, pick(device, kernels))
         except Exception as error:
@@ -104,6 +108,37 @@ class Compressor:
         """Waits for all queued exchanges and raises what ended them."""
         self._worker.call(lambda: None)
 
+    def observe(
+        self,
+        loss: float | Tensor | None = None,
+        *,
+        lr: float | None = None,
+        epoch: float | None = None,
+        reference: float | Tensor | None = None,
+    ) -> None:
+        """Tells the control how training goes: call it on every rank, equally often between two steps.
+
+        The next exchange decides by it, on all ranks alike. `loss` is this rank's own loss or any metric, a
+        number or a tensor of one element; `reference` is what it should be by now; `lr` and `epoch` must be
+        equal on all ranks. Without a control it does nothing, so that a script may keep the line.
+
+        >>> compressor = compress(ddp_model, "topk:0.01", control="guard")           # doctest: +SKIP
+        >>> loss.backward(); optimizer.step(); compressor.observe(loss)              # doctest: +SKIP
+        """
+        if self.engine.steering.listens:
+            observation = Observation.of(loss, lr, epoch, reference)
+            self._worker.submit(lambda: self.engine.steering.note(observation), lambda: None)
+
+    @property
+    def share(self) -> float:
+        """The share of the codec's strength in the last step: 1 without a control."""
+        return self.engine.steering.share
+
+    @property
+    def theta(self) -> float | None:
+        """The part of the numbers that is dropped, if the codec drops any and the same of every tensor."""
+        return self.engine.steering.theta
+
     def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Raises if the optimizer applies momentum to tensors whose memory does (dgc); call it once.
 
@@ -134,7 +169,7 @@ class Compressor:
                 layer.bytes_per_step,
                 8 * layer.bytes_per_step / max(1, layer.numel),
                 layer.relative_error,
-                facts(engine.notes.get(layer.name, {})),
+                facts(engine.notes.get(layer.name, {})) | layer.tallies,
             )
             for layer in list(engine.statistics.layers.values())
         )
@@ -147,6 +182,10 @@ class Compressor:
             dense_bytes_per_step=sum_bytes(4 * sum(layer.numel for layer in layers), self.group.size),
             seconds=dict(engine.clock.seconds),
             layers=layers,
+            control=None if self.plan.control is None else control_text(self.plan.control),
+            share=self.share,
+            theta=self.theta,
+            changes=tuple(engine.steering.changes),
         )
 
     def state_dict(self, *, gather: bool = False) -> dict[str, Any]:
@@ -157,6 +196,7 @@ class Compressor:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where `state` was taken; refuses the state of another model, codec, version or rank."""
         self._want_names("load_state_dict")
+        self.wait()  # what was observed before must not come after
         load_state(self.engine, state)
 
     def close(self) -> None:

@@ -75,6 +75,7 @@ def compress(
     *,
     memory: str | None = None,
     route: str | None = None,
+    control: str | None = None,
     keep_dense: Iterable[str] = KEEP_DENSE,
     min_numel: int = MIN_NUMEL,
     seed: int = 0,
@@ -85,9 +86,10 @@ def compress(
     """Makes a DDP model send compressed gradients; nothing else in the training script changes.
 
     `codec` is a text ("terngrad", "terngrad:clip=off"), a codec, or patterns with codecs
-    ({"fc*": "terngrad", "*": "dense"}). `memory` and `route` overrule the codec's own; `keep_dense` and
-    `min_numel` say what stays dense by rule; `grad_scaler` is needed by memories under mixed precision;
-    `link` makes the network as slow as a given one.
+    ({"fc*": "terngrad", "*": "dense"}). `memory` and `route` overrule the codec's own; `control` says
+    how strong it is over time ("guard", "diminish", "epochs:0=1/5=0.5"; see `Compressor.observe`);
+    `keep_dense` and `min_numel` say what stays dense by rule; `grad_scaler` is needed by memories under mixed
+    precision; `link` makes the network as slow as a given one.
 
     >>> compressor = compress(ddp_model, "terngrad")            # doctest: +SKIP
     >>> loss.backward(); optimizer.step()                       # doctest: +SKIP
@@ -105,6 +107,7 @@ def compress(
         device=model.device if isinstance(model.device, torch.device) else next(model.parameters()).device,
         memory=memory,
         route=route,
+        control=control,
         keep_dense=keep_dense,
         min_numel=min_numel,
         seed=seed,

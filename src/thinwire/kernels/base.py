@@ -57,7 +57,7 @@ class TernaryKernels(Protocol):
 
 
 class TopkKernels(Protocol):
-    """Tensors are flat; `table` has eight columns (csrc/topk.h); results are written in place."""
+    """Tensors are flat; `table` has nine columns (csrc/topk.h); results are written in place."""
 
     def select(self, x: Tensor, table: Tensor, indices: Tensor, values: Tensor, /) -> None: ...
 
@@ -109,6 +109,38 @@ class SignKernels(Protocol):
     ) -> None: ...
 
 
+class RangefloatKernels(Protocol):
+    """Tensors are flat; `table` has two columns (csrc/rangefloat.h); results are written in place."""
+
+    def measure(
+        self,
+        x: Tensor,
+        table: Tensor,
+        bits: int,
+        first: int,
+        count: int,
+        largest: int,
+        words: Tensor,
+        /,
+    ) -> None: ...
+
+    def encode(
+        self, x: Tensor, table: Tensor, fits: Tensor, bits: int, payload: Tensor, lost: Tensor, /
+    ) -> None: ...
+
+    def decode(
+        self,
+        payloads: Tensor,
+        num_payloads: int,
+        table: Tensor,
+        fits: Tensor,
+        bits: int,
+        factor: float,
+        x: Tensor,
+        /,
+    ) -> None: ...
+
+
 @dataclass(frozen=True)
 class Kernels:
     """A named set of kernels. `name` is "reference" or "cpu-<instruction set>"."""
@@ -118,3 +150,4 @@ class Kernels:
     topk: TopkKernels
     qsgd: QsgdKernels
     sign: SignKernels
+    rangefloat: RangefloatKernels

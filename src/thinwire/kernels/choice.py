@@ -11,7 +11,7 @@ import torch
 
 from thinwire.errors import CodecError
 from thinwire.kernels.base import Kernels
-from thinwire.kernels.reference import qsgd, sign, ternary, topk
+from thinwire.kernels.reference import qsgd, rangefloat, sign, ternary, topk
 
 
 @functools.cache
@@ -42,8 +42,11 @@ def backends() -> dict[str, Kernels]:
                 topk=native.Topk(isa),
                 qsgd=native.Qsgd(isa),
                 sign=native.Sign(isa),
+                rangefloat=native.Rangefloat(isa),
             )
-    found["reference"] = Kernels("reference", ternary=ternary, topk=topk, qsgd=qsgd, sign=sign)
+    found["reference"] = Kernels(
+        "reference", ternary=ternary, topk=topk, qsgd=qsgd, sign=sign, rangefloat=rangefloat
+    )
     return found
 
 

@@ -10,12 +10,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 import thinwire as tw
 from thinwire.errors import LabError
+from thinwire.lab.asked import read_asked
+from thinwire.spec import Spec
 
 DDP = "ddp"
 DDP_FP16 = "ddp-fp16"
 DDP_POWERSGD = "ddp-powersgd"
 POWERSGD_START_STEP = 2  # PyTorch wants the buckets rebuilt first
 ONE_BUCKET_MB = 100_000.0  # with two buckets PyTorch's PowerSGD deadlocks on gloo
+SAMPLE = tw.Model((Spec("sample", (1024, 1024)),))  # what options are tried on before any process is started
 
 
 @dataclass(frozen=True)
@@ -28,14 +31,16 @@ class Hooked:
 
 def is_pytorch(codec: str) -> bool:
     """Whether a name means PyTorch's own exchange and not a thinwire codec."""
-    return codec.partition(":")[0] in (DDP, DDP_FP16, DDP_POWERSGD)
+    return codec.partition("@")[0].partition(":")[0].strip() in (DDP, DDP_FP16, DDP_POWERSGD)
 
 
 def check_codec(codec: str) -> None:
-    """Refuse a wrong name before any process is started."""
+    """Refuse a wrong name or option before any process is started."""
     name, _, option = codec.partition(":")
     if not is_pytorch(codec):
-        tw.parse(codec)
+        read_asked(codec).plan(SAMPLE, workers=1)
+    elif "@" in codec:
+        raise LabError(f"{codec!r}: PyTorch's own exchange takes no options behind @")
     elif name == DDP_POWERSGD:
         _rank(option)
     elif option:
@@ -48,7 +53,17 @@ def attach(net: nn.Module, codec: str, seed: int, link_rate: str | None) -> Hook
     if not is_pytorch(codec):
         model = DistributedDataParallel(net)
         link = None if link_rate is None else tw.Link(rate=link_rate)
-        return Hooked(model, tw.compress(model, codec, seed=seed, link=link))
+        asked = read_asked(codec)
+        compressor = tw.compress(
+            model,
+            asked.codec,
+            memory=asked.memory,
+            route=asked.route,
+            control=asked.control,
+            seed=seed,
+            link=link,
+        )
+        return Hooked(model, compressor)
     if name == DDP_POWERSGD:
         return Hooked(_with_powersgd(net, _rank(option)), None)
     model = DistributedDataParallel(net)

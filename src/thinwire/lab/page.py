@@ -23,6 +23,8 @@ th { text-align: right; font-weight: 600; color: #6b7280; font-size: .85rem;
 td { text-align: right; border-bottom: 1px solid #eef0f3; }
 th, td { padding: .42rem .7rem; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
+table.headline td:first-child { white-space: normal; overflow-wrap: anywhere; }
+table.reasons td, table.reasons th { text-align: left; }
 table.headline td { font-size: 1.08rem; }
 table.headline td:first-child { font-weight: 600; }
 .wide { overflow-x: auto; }

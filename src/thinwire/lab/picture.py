@@ -7,28 +7,51 @@ from typing import TYPE_CHECKING
 
 from thinwire.errors import LabError
 from thinwire.lab.comparison import compare
-from thinwire.lab.plots import axis_of, colours, evaluations
+from thinwire.lab.plots import (
+    axis_of,
+    colours,
+    controlled,
+    evaluations,
+    strength_axis,
+    strength_of,
+    strength_rows,
+)
 from thinwire.lab.record import Record
 from thinwire.lab.tables import byte_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+LONG_NAME = 24  # characters; longer names have no room beside the bars
+
 
 def write_picture(record: Record, path: Path) -> None:
-    """Score against steps, score against time, bytes per step: three plots in a row."""
+    """Score against steps, score against time, bytes per step: three plots in a row.
+
+    If a control was at work, the codecs' strength takes the place of the score against time.
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise LabError('pictures are drawn by matplotlib: run pip install "thinwire[lab]"') from error
-    figure = Figure(figsize=(12, 3.6), dpi=150, layout="constrained")
+    names = colours(record)
+    long = max(map(len, names)) > LONG_NAME
+    figure = Figure(figsize=(12, 3.6 + 0.25 * len(names) * long), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
-    by_steps, by_time, by_bytes = figure.subplots(1, 3)
+    by_steps, middle, by_bytes = figure.subplots(1, 3)
     _curves(record, by_steps, "step", "steps")
-    _curves(record, by_time, "seconds", "seconds of training")
+    if controlled(record):
+        _strengths(record, middle)
+    else:
+        _curves(record, middle, "seconds", "seconds of training")
     _bytes(record, by_bytes)
-    figure.suptitle(record.origin.title)
+    if long:  # they go below the plots, once
+        figure.legend(*by_steps.get_legend_handles_labels(), loc="outside lower left", frameon=False)
+        by_bytes.set_yticks([])
+    for axes in () if long else figure.axes[: 1 if controlled(record) else 2]:
+        axes.legend(frameon=False)
+    figure.suptitle(record.origin.title, fontsize="medium" if long else None)
     try:
         figure.savefig(path)
     except OSError as error:
@@ -44,7 +67,16 @@ def _curves(record: Record, axes: Axes, x: str, x_name: str) -> None:
         values = [factor * row["score"] for row in rows]
         axes.plot([row[x] for row in rows], values, ".-", color=palette[outcome.asked], label=label)
     axes.set(xlabel=x_name, ylabel=name, xlim=(0, None))
-    axes.legend(frameon=False)
+    _bare(axes)
+
+
+def _strengths(record: Record, axes: Axes) -> None:
+    palette = colours(record)
+    for outcome in record.outcomes:
+        rows = strength_rows(record, outcome)
+        values = [row[strength_of(record)] for row in rows]
+        axes.step([row["step"] for row in rows], values, where="post", color=palette[outcome.asked])
+    axes.set(xlabel="steps", ylabel=strength_axis(record), xlim=(0, None), ylim=(-0.03, 1.05))
     _bare(axes)
 
 

@@ -27,6 +27,12 @@ def colours(record: Record) -> dict[str, str]:
     return {codec: COLOURS[k % len(COLOURS)] for k, codec in enumerate(codecs)}
 
 
+def in_lines(codec: str, end: str = "<br>") -> str:
+    """A codec's name with every option behind "@" in a line of its own, where there is little room."""
+    name, at, options = codec.partition(" @ ")
+    return end.join([name, *options.split()]) if at else codec
+
+
 def curves(record: Record, value: str) -> Figure:
     """A value against steps and, beside it, against the seconds spent training."""
     from plotly.subplots import make_subplots
@@ -69,6 +75,55 @@ def _curve(record: Record, outcome: Outcome, x: list[float], y: list[float], col
     )
 
 
+def strengths(record: Record) -> Figure:
+    """How strong codecs were, against steps: theta where they have one, else the share of their strength."""
+    from plotly import graph_objects
+
+    figure = graph_objects.Figure()
+    first = {outcome.asked: outcome for outcome in reversed(record.outcomes)}
+    for outcome in record.outcomes:
+        rows = strength_rows(record, outcome)
+        if not rows:
+            continue
+        trace = graph_objects.Scatter(
+            x=[row["step"] for row in rows],
+            y=[row[strength_of(record)] for row in rows],
+            name=outcome.asked,
+            legendgroup=outcome.asked,
+            showlegend=outcome is first[outcome.asked],
+            mode="lines",
+            line={"color": colours(record)[outcome.asked], "width": 2, "shape": "hv"},
+            hovertemplate=f"{outcome.label}<br>step %{{x}}: %{{y:.4g}}<extra></extra>",
+        )
+        figure.add_trace(trace)
+    figure.update_layout(showlegend=True)
+    figure.update_xaxes(title_text="steps", rangemode="tozero")
+    figure.update_yaxes(title_text=strength_axis(record), range=[-0.03, 1.05])
+    return _styled(figure, 300)
+
+
+def controlled(record: Record) -> bool:
+    """Whether the strength of any codec could change."""
+    return any((outcome.report or {}).get("control") for outcome in record.outcomes)
+
+
+def strength_of(record: Record) -> str:
+    """What is drawn of codecs' strength: theta if all that have a control have it, else the share."""
+    runs = [o for o in record.outcomes if (o.report or {}).get("control")]
+    return "theta" if all((run.report or {}).get("theta") is not None for run in runs) else "share"
+
+
+def strength_axis(record: Record) -> str:
+    """The name of its axis."""
+    return "theta: part dropped" if strength_of(record) == "theta" else "share of the codec's strength"
+
+
+def strength_rows(record: Record, outcome: Outcome) -> list[Row]:
+    """The rows of a run that tell how strong its codec was."""
+    what = strength_of(record)
+    return [row for row in record.rows[outcome.label] if row["row"] == "step" and what in row]
+
+
 def bars_of_bytes(record: Record) -> Figure:
     """Bytes that one worker sends per step, a bar for each codec."""
     lines = compare(record.outcomes)
@@ -100,9 +155,12 @@ def _bars(record: Record, values: list[float], texts: list[str], axis: str) -> F
         hoverinfo="skip",
     )
     figure = graph_objects.Figure(bar)
-    figure.update_yaxes(autorange="reversed", ticksuffix="  ")
-    figure.update_xaxes(title_text=axis, range=[0, 1.3 * max(values)])  # room for the text beside the bar
-    return _styled(figure, 90 + 46 * len(values))
+    labels = [in_lines(codec) for codec in palette]
+    figure.update_yaxes(
+        autorange="reversed", tickvals=list(palette), ticktext=[f"{label}  " for label in labels]
+    )
+    figure.update_xaxes(title_text=axis, range=[0, 1.4 * max(values)])  # room for the text beside the bar
+    return _styled(figure, 90 + max(46, *(20 * (1 + label.count("<br>")) for label in labels)) * len(values))
 
 
 def bars_of_stages(record: Record) -> Figure | None:
@@ -117,7 +175,7 @@ def bars_of_stages(record: Record) -> Figure | None:
     for stage, colour in zip(STAGES, STAGE_COLOURS, strict=True):
         values = [stage_ms(outcome, stage) for outcome in runs]
         texts = [f"{value:.2g}" if value >= TEXT_SHARE * longest else "" for value in values]
-        names = [outcome.asked for outcome in runs]
+        names = [in_lines(outcome.asked) for outcome in runs]
         figure.add_bar(y=names, x=values, name=stage, orientation="h", marker={"color": colour}, text=texts)
     figure.update_traces(textangle=0, textposition="inside", insidetextanchor="middle")
     figure.update_layout(barmode="stack", legend_traceorder="normal")

@@ -9,7 +9,15 @@ from thinwire.errors import LabError
 from thinwire.lab.comparison import Line, compare
 from thinwire.lab.outcome import Outcome
 from thinwire.lab.page import details, facts, figure_html, heading, page, paragraph, table
-from thinwire.lab.plots import bars_of_bytes, bars_of_stages, bars_of_time, curves, stage_runs
+from thinwire.lab.plots import (
+    bars_of_bytes,
+    bars_of_stages,
+    bars_of_time,
+    controlled,
+    curves,
+    stage_runs,
+    strengths,
+)
 from thinwire.lab.record import PICTURE, REPORT, Record, write_text
 from thinwire.lab.tables import byte_count, fewer, headline, pace, score
 
@@ -33,7 +41,14 @@ def write_report(record: Record, folder: Path, picture: bool = False) -> Path:
 
 
 def _sections(record: Record) -> list[str]:
-    return [*_top(record), *_learning(record), *_wire(record), *_layers(record), *_origin(record)]
+    return [
+        *_top(record),
+        *_learning(record),
+        *_control(record),
+        *_wire(record),
+        *_layers(record),
+        *_origin(record),
+    ]
 
 
 def _top(record: Record) -> list[str]:
@@ -107,6 +122,28 @@ def _learning(record: Record) -> list[str]:
         heading("Training loss"),
         figure_html(curves(record, "loss")),
     ]
+
+
+def _control(record: Record) -> list[str]:
+    """How strong the codecs were over time, if anything controlled them."""
+    if not controlled(record):
+        return []
+    note = (
+        "Runs without a control are drawn where their codec drops a part of the numbers, as it always does."
+    )
+    tables = [_changes_table(run) for run in record.outcomes if (run.report or {}).get("control")]
+    return [
+        heading("Strength of the codec over time"),
+        paragraph(note, quiet=True),
+        figure_html(strengths(record)),
+        *tables,
+    ]
+
+
+def _changes_table(outcome: Outcome) -> str:
+    changes = (outcome.report or {})["changes"]
+    rows = [[str(change["step"]), f"{change['share']:.4g}", change["why"]] for change in changes]
+    return details(f"{outcome.label}: {len(rows)} changes", table(["step", "share", "why"], rows, "reasons"))
 
 
 def _wire(record: Record) -> list[str]:

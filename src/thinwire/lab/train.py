@@ -61,12 +61,18 @@ class Worker:
     # one step
 
     def train_step(self, indices: Indices) -> float:
-        """Forward, backward (gradients travel meanwhile), update; gives this worker's loss."""
+        """Forward, backward (gradients travel meanwhile), update; gives this worker's loss.
+
+        The control hears of the loss before the backward pass, so that this very step goes by it.
+        """
         torch.manual_seed((self.recipe.seed << 32) + self.step * self.recipe.workers + self.rank)
+        lr = self.recipe.lr_at(self.step, self.num_steps)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.recipe.lr_at(self.step, self.num_steps)
+            group["lr"] = lr
         x, y = self.task.batch(self.task.train, indices)
         loss = self.task.loss(self.hooked.model(shift_and_flip(x) if self.recipe.augment else x), y)
+        if self.hooked.compressor is not None:
+            self.hooked.compressor.observe(loss, lr=lr, epoch=self.step / self.order.steps_per_epoch)
         self.optimizer.zero_grad()
         torch.autograd.backward(loss)
         self.optimizer.step()
@@ -87,7 +93,7 @@ class Worker:
             losses.append(self.train_step(indices))
             self._count(time.perf_counter() - start, self.step - first)
             if self.step in shown:
-                self.say("step", loss=losses[-1])
+                self.say("step", loss=losses[-1], **self.strength())
             if self.step in stops:
                 with self.aside():
                     self.evaluate(first, losses)
@@ -96,6 +102,14 @@ class Worker:
                 with self.aside():
                     self.save()
         self.finish(first)
+
+    def strength(self) -> dict[str, float]:
+        """How strong the codec is now: its share and, if it drops a part of the numbers, theta."""
+        compressor = self.hooked.compressor
+        if compressor is None or (compressor.plan.control is None and compressor.theta is None):
+            return {}
+        theta = {} if compressor.theta is None else {"theta": compressor.theta}
+        return {"share": compressor.share, **theta}
 
     def _count(self, seconds: float, steps_before: int) -> None:
         self.step += 1

@@ -48,9 +48,16 @@ class Stage(ABC):  # noqa: B024 - its two kinds have the abstract methods
         """Why a tensor must stay dense under this stage, or None."""
         return None
 
+    def eased(self, share: float) -> Stage | None:
+        """This stage with a share (0 to 1) of its strength, 0 the gentlest; None: it has no strength."""
+        return None
+
 
 class LinearStage(Stage):
     """A stage whose decoding is linear and needs only what all ranks share: it runs once, on the sum."""
+
+    def eased(self, share: float) -> LinearStage | None:
+        return None
 
     @abstractmethod
     def bind(self, layout: Layout, place: Place, phase: str, notes: Notes) -> BoundStage:
@@ -60,6 +67,14 @@ class LinearStage(Stage):
 class SelectingStage(Stage):
     """A stage whose decoding needs what only a rank's payload carries (indices): it wraps the coder."""
 
+    @property
+    def theta(self) -> float | None:
+        """The part of the numbers that it drops, None if that is not the same for all tensors."""
+        return None
+
+    def eased(self, share: float) -> SelectingStage | None:
+        return None
+
     def at(self, phase: str) -> SelectingStage:
         """The stage that does this one's work in a phase: itself, unless its sizes change with the phase."""
         return self
@@ -67,6 +82,15 @@ class SelectingStage(Stage):
     @abstractmethod
     def around(self, coder: Coder) -> Coder:
         """The coder that selects, and packs what was selected with the given one."""
+
+
+class Chain(ABC):
+    """Several links under one name, with options of their own. Frozen options, no data."""
+
+    @property
+    @abstractmethod
+    def links(self) -> tuple[Stage, ...]:
+        """The links it stands for."""
 
 
 class BoundStage(ABC):

@@ -32,7 +32,7 @@ class Clip(LinearStage):
 class BoundClip(BoundStage):
     def __init__(self, stage: Clip, layout: Layout, place: Place) -> None:
         self.stage, self.layout, self.place = stage, layout, place
-        self.out = Layout.packed(layout.specs)
+        self.out = Layout.packed(layout.specs, layout.group)
         rows = [
             [offset, spec.numel, 0, index, 0, 0]
             for index, (spec, offset) in enumerate(zip(layout.specs, layout.offsets, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,9 +10,9 @@ from torch import Tensor
 
 from thinwire.coders.base import Coder
 from thinwire.errors import CodecError
-from thinwire.options import option
+from thinwire.options import option, read_chunk, show_chunk
 from thinwire.stages.base import NOTHING, SelectingStage
-from thinwire.stages.topk import TopK, read_chunk, show_chunk
+from thinwire.stages.topk import TopK
 
 WARM_UP_RATIOS = (0.25, 0.063, 0.015, 0.004, 0.001)
 
@@ -43,6 +44,14 @@ class Dgc(SelectingStage):
             raise CodecError(f"dgc: warmup={self.warmup} must be a number of steps, 0 for none")
         if self.chunk < 0:
             raise CodecError(f"dgc: chunk={self.chunk} must be a number of elements, or tensor")
+
+    @property
+    def theta(self) -> float:
+        return 1 - self.ratio
+
+    def eased(self, share: float) -> Dgc:
+        """Drops `share` of what it drops now, as top-k does; the warm-up stays."""
+        return self if share >= 1 else dataclasses.replace(self, ratio=1 - share * self.theta)
 
     def phase(self, step: int, note: Mapping[str, Tensor] = NOTHING) -> str:
         """The ratio of this step.

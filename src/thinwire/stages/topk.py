@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import torch
 from torch import Tensor
@@ -13,31 +15,27 @@ from thinwire.coders.base import Coder, Merge, Packer, Place
 from thinwire.errors import CodecError, PlanError
 from thinwire.kernels.reference.topk import high_bits
 from thinwire.key import Key
-from thinwire.options import option
+from thinwire.options import number_or_off, option, read_chunk, show_chunk, show_number_or_off
 from thinwire.spec import Layout, Spec
 from thinwire.stages.base import SelectingStage
 
 ALIGN = 8  # the values of a payload start and end on multiples of this many bytes
 MAX_CHUNK = 2**31 - 1
-
-
-def read_chunk(text: str) -> int:
-    return 0 if text == "tensor" else int(text)
-
-
-def show_chunk(chunk: int) -> str:
-    return "tensor" if chunk == 0 else str(chunk)
+_OFF = math.inf
 
 
 @dataclass(frozen=True)
 class TopK(SelectingStage):
     """For each tensor (or chunk of it) of n elements:
 
-    1. k = ratio * n, rounded, at least 1; or the given k
+    1. k = ratio * n, rounded, at least 1; or n - floor(drop * n); or the given k
     2. the k elements of largest |x| are chosen, by bit pattern: NaN > Inf > numbers; ties: the lowest index
     3. their places and values travel; decoding adds up all ranks' values in rank order and divides by N
 
-    ||x - topk(x)||^2 <= (1 - k/n) ||x||^2: biased, so what is left out is held back (memory "residual").
+    Behind `fourier` an element is a frequency, a pair of numbers, and |x| is the length of the pair.
+
+    ||x - topk(x)||^2 <= (1 - k/n) ||x||^2: biased, so what is left out is held back (memory "residual"). With
+    `drop` it is never more than drop * ||x||^2.
     """
 
     memory = "residual"
@@ -45,18 +43,42 @@ class TopK(SelectingStage):
     ratio: float = option(0.01, float, "a part of the elements, more than 0 and at most 1", repr)
     k: int = option(0, int, "a whole number of elements")
     chunk: int = option(0, read_chunk, '"tensor", or a number of elements', show_chunk)
+    drop: float = option(
+        _OFF, number_or_off, 'a part of the elements, from 0 to less than 1, or "off"', show_number_or_off
+    )
 
     def __post_init__(self) -> None:
         if not 0 < self.ratio <= 1:
             raise CodecError(
                 f"topk: ratio={self.ratio:g}, the part that is kept, must be above 0 and at most 1"
             )
+        if self.drop != _OFF and not 0 <= self.drop < 1:
+            raise CodecError(
+                f"topk: drop={self.drop:g}, the part that is dropped, must be at least 0 and less than 1"
+            )
         if self.k < 0 or self.chunk < 0:
             raise CodecError(f"topk: k={self.k} and chunk={self.chunk} must not be negative")
-        if self.k and self.ratio != TopK.ratio:
-            raise CodecError(f"topk: ratio={self.ratio:g} and k={self.k} both say how much is kept; give one")
+        given = {"ratio": self.ratio != TopK.ratio, "k": self.k != 0, "drop": self.drop != _OFF}
+        if sum(given.values()) > 1:
+            said = " and ".join(f"{name}={getattr(self, name):g}" for name in given if given[name])
+            raise CodecError(f"topk: {said} both say how much is kept; give one")
         if self.chunk and self.k > self.chunk:
             raise CodecError(f"topk: k={self.k} is more than chunk={self.chunk} elements; make k smaller")
+
+    @property
+    def theta(self) -> float | None:
+        """The dropped part; a given k is another part of every tensor."""
+        if self.drop != _OFF:
+            return self.drop
+        return None if self.k else 1 - self.ratio
+
+    def eased(self, share: float) -> TopK | None:
+        """Drops `share` of what it drops now; a given k has no strength."""
+        if self.theta is None or share >= 1:
+            return None if self.theta is None else self
+        if self.drop != _OFF:
+            return dataclasses.replace(self, drop=share * self.drop)
+        return dataclasses.replace(self, ratio=1 - share * self.theta)
 
     def around(self, coder: Coder) -> Coder:
         if coder.merge is Merge.INT:
@@ -66,25 +88,36 @@ class TopK(SelectingStage):
             )
         return TopKCoder(self, coder)
 
-    def kept(self, spec: Spec) -> list[tuple[int, int, int]]:
-        """(elements of a chunk, chunks, elements kept of each): whole chunks, then the rest of the tensor."""
+    def kept(self, spec: Spec, group: int = 1) -> list[tuple[int, int, int]]:
+        """(elements of a chunk, chunks, elements kept of each): whole chunks, then the rest of the tensor.
+
+        An element is a group of numbers; the tensor and the option `chunk` are counted in numbers.
+        """
         if spec.numel == 0:
             return []  # nothing to send
-        if self.k > spec.numel and not self.chunk:
+        numel = spec.numel // group
+        if self.k > numel and not self.chunk:
             raise PlanError(
-                f"topk: k={self.k} is more than the {spec.numel} elements of {spec.name}: give a ratio or a "
+                f"topk: k={self.k} is more than the {numel} elements of {spec.name}: give a ratio or a "
                 f'smaller k, or keep it dense by a rule ({{"{spec.name}": "dense", "*": "topk:k={self.k}"}})'
             )
-        chunk = min(self.chunk or spec.numel, spec.numel)
+        if self.chunk % group:
+            raise PlanError(f"topk: chunk={self.chunk} must be a multiple of {group} behind fourier")
+        chunk = min(self.chunk // group or numel, numel)
         if chunk > MAX_CHUNK:
             raise PlanError(
                 f"topk: {spec.name} has {chunk} elements to choose from, more than 2^31 - 1: use chunk="
             )
-        cuts = [(chunk, spec.numel // chunk), (spec.numel % chunk, 1)]
+        cuts = [(chunk, numel // chunk), (numel % chunk, 1)]
         return [(size, count, self._keep(size)) for size, count in cuts if size]
 
     def _keep(self, numel: int) -> int:
-        return min(self.k, numel) if self.k else max(1, round(self.ratio * numel))
+        """How many of `numel` elements; `drop` is the decimal as written, so that no rounding adds to it."""
+        if self.k:
+            return min(self.k, numel)
+        if self.drop != _OFF:
+            return numel - math.floor(Fraction(repr(self.drop)) * numel)
+        return max(1, round(self.ratio * numel))
 
 
 @dataclass(frozen=True)
@@ -107,29 +140,34 @@ class TopKCoder(Coder):
 
 
 class TopKPacker(Packer):
-    """A payload is the places of all chosen elements, then their values as the inner coder packs them."""
+    """A payload is the places of all chosen elements, then their values as the inner coder packs them.
+
+    If the inner coder agrees on something, it does so on the chosen values: they are selected when it is
+    asked for its offer, and `encode` packs what was selected then.
+    """
 
     num_granules = 1
 
     def __init__(self, coder: TopKCoder, layout: Layout, place: Place) -> None:
         self.place = place
         runs, self.num_values, end = [], 0, 0
-        chosen = []
+        chosen, group = [], layout.group
         for spec, offset in zip(layout.specs, layout.offsets, strict=True):
             first = self.num_values
-            for chunk, count, k in coder.stage.kept(spec):
+            for chunk, count, k in coder.stage.kept(spec, group):
                 low_bits = best_low_bits(chunk, k)
                 high = end + -(-count * k * low_bits // 8)
-                runs.append([offset, chunk, count, k, low_bits, end, high, self.num_values])
+                runs.append([offset, chunk, count, k, low_bits, end, high, self.num_values, group])
                 end = high + -(-count * high_bits(chunk, k, low_bits) // 8)
-                offset, self.num_values = offset + count * chunk, self.num_values + count * k
+                offset += count * chunk * group
+                self.num_values += count * k * group
             chosen.append(Spec(spec.name, (self.num_values - first,)))
         self.table = torch.tensor(runs, dtype=torch.int64).flatten()
         self.index_bytes, self.aligned_bytes = end, _aligned(end)
         # as if alone: values travel undivided, so that what is sent is exactly what is taken from the memory
         self.inner = coder.coder.bind(Layout.packed(chosen), dataclasses.replace(place, world=1, rank=0))
-        self.granule_bytes = _aligned(self.aligned_bytes + self.inner.num_granules * self.inner.granule_bytes)
-        self.nothing = torch.empty(0, dtype=torch.int32, device=place.device)  # that is agreed on
+        self.agree_words = self.inner.agree_words
+        self.granule_bytes = _aligned(self._values_end)
 
     @functools.cached_property
     def values(self) -> Tensor:
@@ -137,14 +175,33 @@ class TopKPacker(Packer):
         shape = self.place.world, self.num_values
         return torch.empty(shape, dtype=torch.float32, device=self.place.device)
 
+    @functools.cached_property
+    def selected(self) -> tuple[Tensor, Tensor]:
+        """Places and values that were chosen for an offer, until they are packed."""
+        places = torch.empty(self.index_bytes, dtype=torch.uint8, device=self.place.device)
+        return places, torch.empty(self.num_values, dtype=torch.float32, device=self.place.device)
+
+    def offer(self, x: Tensor, words: Tensor) -> None:
+        if self.agree_words:
+            places, values = self.selected
+            self.place.kernels.topk.select(x, self.table, places, values)
+            self.inner.offer(values, words)
+
     def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
         if not self.num_values:
             return  # only empty tensors
-        values = self.values[0]
-        self.place.kernels.topk.select(x, self.table, payload[: self.index_bytes], values)
+        if self.agree_words:
+            places, values = self.selected
+            payload[: self.index_bytes] = places
+        else:
+            values = self.values[0]
+            self.place.kernels.topk.select(x, self.table, payload[: self.index_bytes], values)
         payload[self.index_bytes : self.aligned_bytes] = 0
         payload[self._values_end : self.granule_bytes] = 0
-        self.inner.encode(values, self.nothing, key, self._values_in(payload))
+        self.inner.encode(values, agreed, key, self._values_in(payload))
+
+    def tallies(self) -> dict[str, dict[str, float]]:
+        return self.inner.tallies()
 
     def sum_bytes(self, num_granules: int) -> int:
         return num_granules * self.granule_bytes * self.place.world
@@ -153,17 +210,17 @@ class TopKPacker(Packer):
         sums.copy_(payloads.reshape(-1))
 
     def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
-        self._scatter(sums.reshape(self.place.world, self.granule_bytes), x)
+        self._scatter(sums.reshape(self.place.world, self.granule_bytes), agreed, x)
 
     def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
-        self._scatter(payload[: self.granule_bytes].unsqueeze(0), x)
+        self._scatter(payload[: self.granule_bytes].unsqueeze(0), agreed, x)
 
-    def _scatter(self, payloads: Tensor, x: Tensor) -> None:
+    def _scatter(self, payloads: Tensor, agreed: Tensor, x: Tensor) -> None:
         count = payloads.shape[0]
         if not self.num_values:
             return
         for payload, values in zip(payloads, self.values, strict=False):
-            self.inner.decode_own(self._values_in(payload), self.nothing, values)
+            self.inner.decode_own(self._values_in(payload), agreed, values)
         values = self.values[:count].flatten()
         self.place.kernels.topk.scatter(payloads.reshape(-1), count, self.table, values, 1 / count, x)
 

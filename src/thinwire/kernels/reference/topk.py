@@ -1,8 +1,9 @@
-"""Top-k kernels in plain torch: choosing the largest |x| of every chunk, packing places, adding values back.
+"""Top-k kernels in plain torch: choosing the largest groups of chunks, packing places, adding values back.
 
 A row of the table is a run of chunks that are alike (csrc/topk.h); bits are written the lowest first. An
 index has `low_bits` low bits, written as they are, and a high part h, written as a set bit: bit h + j for the
-j-th index of its chunk (Elias-Fano), bit h if there are no low bits (a bitmap), none if h is always 0.
+j-th index of its chunk (Elias-Fano), bit h if there are no low bits (a bitmap), none if h is always 0. A
+chunk that is kept whole has no bits at all.
 """
 
 from __future__ import annotations
@@ -10,17 +11,33 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+COLUMNS = 9
+_NAN = 0x7FC00000
+_MOST = torch.finfo(torch.float32).max
+
 
 def select(x: Tensor, table: Tensor, indices: Tensor, values: Tensor) -> None:
-    """The k largest |x| of every chunk by bit pattern (NaN > Inf > numbers), of equal ones the first."""
-    for offset, chunk, count, k, low_bits, low_byte, high_byte, value in table.view(-1, 8).tolist():
-        numbers = x[offset : offset + count * chunk].view(count, chunk)
-        magnitudes = numbers.view(torch.int32) & 0x7FFFFFFF
-        order = magnitudes.sort(dim=1, descending=True, stable=True).indices
+    """The k largest groups of every chunk by their keys, of equal ones the first."""
+    for offset, chunk, count, k, low_bits, low_byte, high_byte, value, group in _runs(table):
+        numbers = x[offset : offset + count * chunk * group].view(count, chunk, group)
+        order = keys(numbers).sort(dim=1, descending=True, stable=True).indices
         chosen = order[:, :k].sort(dim=1).values
-        values[value : value + count * k] = numbers.gather(1, chosen).flatten()
+        found = numbers.gather(1, chosen.unsqueeze(2).expand(-1, -1, group))
+        values[value : value + found.numel()] = found.flatten()
         _put(indices, low_byte, _digits(chosen & ((1 << low_bits) - 1), low_bits))
         _put(indices, high_byte, _marks(chosen, chunk, k, low_bits))
+
+
+def keys(numbers: Tensor) -> Tensor:
+    """The magnitudes of groups (the last dimension) as the bit patterns of floats: NaN > Inf > numbers.
+
+    Of one number |x|; of two sqrt(a^2 + b^2) in float64, at most the largest float if both are finite.
+    """
+    if numbers.shape[-1] == 1:
+        return numbers.squeeze(-1).view(torch.int32) & 0x7FFFFFFF
+    length = numbers.double().square().sum(-1).sqrt()
+    length = torch.where((length > _MOST) & (length < torch.inf), _MOST, length)
+    return (length.float().view(torch.int32) & 0x7FFFFFFF).clamp(max=_NAN)
 
 
 def scatter(
@@ -30,39 +47,51 @@ def scatter(
 
     What lies behind the indices of a payload is left alone. Raises ValueError if an index leaves its chunk.
     """
-    for offset, chunk, count, *_ in table.view(-1, 8).tolist():
-        x[offset : offset + count * chunk] = 0
+    for offset, chunk, count, *_, group in _runs(table):
+        x[offset : offset + count * chunk * group] = 0
     for payload, own in zip(payloads.view(num_payloads, -1), values.view(num_payloads, -1), strict=True):
         _add(payload, table, own, factor, x)
 
 
 def _add(indices: Tensor, table: Tensor, values: Tensor, factor: float, x: Tensor) -> None:
-    for offset, chunk, count, k, low_bits, low_byte, high_byte, value in table.view(-1, 8).tolist():
-        low = _take(indices, low_byte, count * k * low_bits).view(count, k, low_bits)
-        weights = 1 << torch.arange(low_bits, device=x.device)
-        chosen = (low * weights).sum(2)
+    for offset, chunk, count, k, low_bits, low_byte, high_byte, value, group in _runs(table):
+        if k == chunk:
+            chosen = torch.arange(k, device=x.device).expand(count, k)
+        else:
+            chosen = _low(indices, low_byte, count, k, low_bits)
         width = high_bits(chunk, k, low_bits)
         if width:
             marks = _take(indices, high_byte, count * width).view(count, width)
             chosen += _places(marks, k, low_bits) << low_bits
         _check(bool(((chosen >= 0) & (chosen < chunk)).all()))
-        target = x[offset : offset + count * chunk]
         first = torch.arange(count, device=x.device).unsqueeze(1) * chunk
-        scaled = values[value : value + count * k] * factor
-        target.index_add_(0, (first + chosen).flatten(), scaled)
+        places = (first + chosen).flatten().unsqueeze(1) * group + torch.arange(group, device=x.device)
+        scaled = values[value : value + places.numel()] * factor
+        x[offset : offset + count * chunk * group].index_add_(0, places.flatten(), scaled)
 
 
 def high_bits(chunk: int, k: int, low_bits: int) -> int:
     """Bits that the high parts of a chunk's k indices take."""
     highest = (chunk - 1) >> low_bits
-    if highest == 0:
+    if highest == 0 or k == chunk:
         return 0
     return chunk if low_bits == 0 else highest + k
+
+
+def _runs(table: Tensor) -> list[list[int]]:
+    found: list[list[int]] = table.view(-1, COLUMNS).tolist()
+    return found
 
 
 def _digits(numbers: Tensor, width: int) -> Tensor:
     """The `width` bits of every number, the lowest first."""
     return numbers.flatten().unsqueeze(1) >> torch.arange(width, device=numbers.device) & 1
+
+
+def _low(indices: Tensor, first: int, count: int, k: int, low_bits: int) -> Tensor:
+    """The low parts of all indices of a run."""
+    bits = _take(indices, first, count * k * low_bits).view(count, k, low_bits)
+    return (bits << torch.arange(low_bits, device=bits.device)).sum(2)
 
 
 def _marks(chosen: Tensor, chunk: int, k: int, low_bits: int) -> Tensor:

@@ -1,0 +1,166 @@
+"""thinwire study: what compression does to gradients recorded from real training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from thinwire.cli.options import Data, Json, Out, Picture, Seed
+from thinwire.errors import LabError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from thinwire.lab.study.recording import Tell
+    from thinwire.lab.study.tables import Table
+
+study = typer.Typer(
+    help="Record gradients from training and measure what methods and number formats do to them.",
+    no_args_is_help=True,
+)
+
+Tasks = Annotated[str, typer.Option(help="Tasks, separated by commas; a model may follow: cifar10:cifarnet.")]
+Steps = Annotated[int, typer.Option(help="Steps of every training run.", min=1)]
+ALL_TASKS = "mnist,cifar10,cifar10:cifarnet,shakespeare"
+
+
+@study.command()
+def errors(
+    tasks: Tasks = ALL_TASKS,
+    steps: Steps = 200,
+    methods: Annotated[str, typer.Option(help="Names separated by commas, or all.")] = "all",
+    bits: Annotated[
+        str, typer.Option(help="Bits an element to compare at, separated by commas.")
+    ] = "1.6,2,4",
+    seed: Seed = 0,
+    data: Data = None,
+    out: Out = Path("runs"),
+    json: Json = False,
+    png: Picture = False,
+) -> None:
+    """Compare the errors of fft, dct, topk, terngrad, qsgd and gradiveq at equal bits.
+
+    Every task is trained in this process by its recipe; its gradient is looked at after
+    5 %, 50 % and 95 % of the steps. Says for each task whether FFT errs less than the others.
+
+    \b
+    Examples:
+      thinwire study errors --tasks digits --steps 100
+      thinwire study errors --data DIR --png
+      thinwire study errors --tasks mnist --methods fft,topk,qsgd --bits 1,2,3,4 --json
+    """
+    from rich.markup import escape
+
+    from thinwire.cli.session import command_line
+    from thinwire.lab.study.figures import subjects_of
+    from thinwire.lab.study.methods import read_methods
+    from thinwire.lab.study.report import WHY_NOTE, tensors_note
+    from thinwire.lab.study.study import Study
+    from thinwire.lab.study.subject import read_subjects
+    from thinwire.lab.study.tables import correlation_table, error_table, missed_note
+    from thinwire.lab.study.verdict import verdict
+
+    plan = Study(read_subjects(tasks, steps, seed), out, data, png, command_line())
+    chosen, targets = read_methods(methods), _targets(bits)
+    with _progress(json) as tell:
+        findings, folder = plan.errors(chosen, targets, tell)
+    if json:
+        _print_rows([row for finding in findings for row in finding.rows()])
+        return
+    console = _console()
+    for subject in subjects_of(findings):
+        own = [finding for finding in findings if finding.subject == subject]
+        _print_table(error_table(own), f"{subject}: relative error by moment and bits an element")
+        notes = [missed_note(own), verdict(own), tensors_note(own[0])]
+        console.print(escape("\n".join(filter(None, notes))) + "\n", highlight=False)
+    _print_table(correlation_table(findings), "What explains it")
+    console.print(escape(WHY_NOTE), highlight=False)
+    console.print(f"report: {escape(str(folder))}", highlight=False, soft_wrap=True)
+
+
+@study.command()
+def formats(
+    tasks: Tasks = ALL_TASKS,
+    steps: Steps = 200,
+    seed: Seed = 0,
+    data: Data = None,
+    out: Out = Path("runs"),
+    json: Json = False,
+) -> None:
+    """Compare range floats with fp8, fp16, bf16 and uniform steps at 8, 10 and 16 bits.
+
+    \b
+    Examples:
+      thinwire study formats --tasks digits --steps 100
+      thinwire study formats --tasks mnist,shakespeare --data DIR --json
+    """
+    from rich.markup import escape
+
+    from thinwire.cli.session import command_line
+    from thinwire.lab.study.study import Study
+    from thinwire.lab.study.subject import read_subjects
+    from thinwire.lab.study.tables import format_table
+
+    plan = Study(read_subjects(tasks, steps, seed), out, data, command=command_line())
+    with _progress(json) as tell:
+        found, folder = plan.formats(tell)
+    if json:
+        _print_rows([error.row() for error in found])
+        return
+    for subject in dict.fromkeys(error.subject for error in found):
+        _print_table(format_table([error for error in found if error.subject == subject]), subject)
+    _console().print(f"report: {escape(str(folder))}", highlight=False, soft_wrap=True)
+
+
+def _targets(text: str) -> list[float]:
+    try:
+        targets = [float(word) for word in text.split(",") if word.strip()]
+    except ValueError:
+        targets = []
+    if not targets or not all(0 < target <= 32 for target in targets):
+        raise LabError(f'--bits "{text}" must be numbers above 0 and at most 32, such as 1.6,2,4')
+    return list(dict.fromkeys(targets))
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Tell]:
+    """A bar on standard error that says what is being done."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True, disable=quiet) as bars:
+        bar = bars.add_task("starting", total=None)
+
+        def tell(what: str, done: int, of: int) -> None:
+            bars.update(bar, description=what, completed=done, total=of)
+
+        yield tell
+
+
+def _print_table(cells: Table, title: str) -> None:
+    from rich.table import Table as RichTable
+
+    heads, rows = cells
+    # nine figures and a name must fit a terminal of 80 columns
+    table = RichTable(title=title, title_justify="left", box=None, pad_edge=False, collapse_padding=True)
+    for index, head in enumerate(heads):
+        table.add_column(head, justify="left" if index == 0 else "right", no_wrap=index == 0)
+    for row in rows:
+        table.add_row(*row)
+    _console().print(table)
+
+
+def _print_rows(rows: Sequence[dict[str, object]]) -> None:
+    for row in rows:
+        typer.echo(json.dumps(row))
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console()

@@ -1,0 +1,207 @@
+"""The range float coder: N-bit floats whose range and mantissa are fitted to the numbers at hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import struct
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from thinwire.coders.base import Coder, Merge, Packer, Place
+from thinwire.coders.rows import BLOCK_RULE, ROW, read_block, show_block
+from thinwire.errors import CodecError
+from thinwire.kernels.reference.rangefloat import stream_bytes
+from thinwire.key import Key
+from thinwire.options import option
+from thinwire.spec import Layout
+
+MIN_BITS, MAX_BITS = 4, 16
+SMALLEST, LARGEST = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
+
+
+def _read_mantissa(text: str) -> int | None:
+    return None if text == "auto" else int(text)
+
+
+def _read_max(text: str) -> float | None:
+    return None if text == "auto" else float(text)
+
+
+def _show(value: float | None) -> str:
+    """All digits: ranks compare these texts to find out whether their codecs are the same."""
+    return "auto" if value is None else repr(value)
+
+
+@dataclass(frozen=True)
+class RangeFloat(Coder):
+    """Floats of N bits with m bits of mantissa and P = 2^(N-1) - 1 numbers of either sign, for each tensor:
+
+    1. max = the largest |x| on any rank; m = the one with the least error on the worst rank, measured by each
+       rank on a sample (both are agreed on before encoding)
+    2. sh = 23 - m; top = u32(max) >> sh, rounded; base = top - (P - 1), the first normal float at least
+    3. k = u32(|x|) >> sh, rounded, less base - 1; 1 .. P; and 0 if |x| is less than half the smallest number
+    4. the code is k for x > 0, P + k for x < 0: N bits, no sign bit
+    5. the mean is the mean over the ranks of what their codes stand for
+
+    |x - q(x)| <= 2^-(m+1) |x| from eps = max * 2^(-(P-1)/2^m) (about) to max; |x| > max, which only a given
+    `max` allows, becomes max; |x| < eps/2 becomes 0. Both are counted. Wang et al., "FFT-based Gradient
+    Sparsification for the Distributed Training of Deep Neural Networks", HPDC 2020.
+    """
+
+    bits: int = option(10, int, f"{MIN_BITS} to {MAX_BITS} bits an element")
+    mantissa: int | None = option(None, _read_mantissa, '"auto", or a number of bits', _show)
+    max: float | None = option(None, _read_max, '"auto", or the largest magnitude', _show)
+    block: int = option(0, read_block, BLOCK_RULE, show_block)
+
+    def __post_init__(self) -> None:
+        if not MIN_BITS <= self.bits <= MAX_BITS:
+            raise CodecError(
+                f"rangefloat: bits={self.bits} must be {MIN_BITS} to {MAX_BITS}; for fewer use qsgd, "
+                "for more use dense"
+            )
+        if self.mantissa is not None and not 0 <= self.mantissa <= self.bits - 2:
+            raise CodecError(
+                f"rangefloat: mantissa={self.mantissa} must be 0 to bits - 2 = {self.bits - 2}, or auto"
+            )
+        if self.max is not None and not SMALLEST <= self.max <= LARGEST:
+            raise CodecError(
+                f"rangefloat: max={self.max:g} must be a number from {SMALLEST:.4g} to {LARGEST:.4g}, or auto"
+            )
+        if self.block < 0 or self.block % ROW:
+            raise CodecError(f"rangefloat: block={self.block} must be a multiple of {ROW}, or layer")
+
+    @property
+    def merge(self) -> Merge:
+        return Merge.GATHER
+
+    @property
+    def shardable(self) -> bool:
+        return False
+
+    @property
+    def memory(self) -> str:
+        """None while no number errs by more than 1/8 of itself, and only numbers far below max become 0.
+
+        Rounding is biased, but by so little that it is as harmless as that of fp16. Where numbers are cut off
+        (max=), rounded coarsely (m < 2) or dropped within 7 binades of max, what is lost must be held back.
+        """
+        fine = self.bits >= 6 and (self.mantissa is None or 2 <= self.mantissa <= self.bits - 4)
+        return "none" if fine and self.max is None else "residual"
+
+    def eased(self, share: float) -> RangeFloat:
+        """Bits grow to 16 as the share falls; a given mantissa grows with them, so that the range stays.
+
+        >>> [RangeFloat(6).eased(share).bits for share in (1.0, 0.5, 0.0)]
+        [6, 12, 16]
+        """
+        bits = MAX_BITS if share <= 0 else min(MAX_BITS, round(self.bits / share))
+        mantissa = None if self.mantissa is None else self.mantissa + bits - self.bits
+        return dataclasses.replace(self, bits=bits, mantissa=mantissa)
+
+    @property
+    def mantissas(self) -> range:
+        """The mantissa bits to choose from: 2 .. N - 3, and from N - 4 on if N is less than 6.
+
+        >>> [list(RangeFloat(bits).mantissas) for bits in (4, 5, 6, 8)]
+        [[0, 1], [1, 2], [2, 3], [2, 3, 4, 5]]
+        """
+        if self.mantissa is not None:
+            return range(self.mantissa, self.mantissa + 1)
+        return range(min(2, self.bits - 4), self.bits - 2)
+
+    @property
+    def max_bits(self) -> int:
+        """The given maximum as the bit pattern of a float32; 0 if each tensor's own is taken."""
+        if self.max is None:
+            return 0
+        (pattern,) = struct.unpack("<I", struct.pack("<f", self.max))
+        return int(pattern)
+
+    def bind(self, layout: Layout, place: Place) -> Packer:
+        return RangeFloatPacker(self, layout, place)
+
+
+class RangeFloatPacker(Packer):
+    """Codes of all tensors end to end. What is agreed for each tensor: max|x|, then an error per mantissa."""
+
+    num_granules = 1
+
+    def __init__(self, coder: RangeFloat, layout: Layout, place: Place) -> None:
+        self.coder, self.layout, self.place = coder, layout, place
+        self.pieces: list[tuple[int, int]] = []  # (offset, numel) of the numbers that share a fit
+        self.names: list[str] = []  # of the tensors they belong to
+        for spec, offset in zip(layout.specs, layout.offsets, strict=True):
+            step = coder.block or max(1, spec.numel)
+            for first in range(0, spec.numel, step):
+                self.pieces.append((offset + first, min(step, spec.numel - first)))
+                self.names.append(spec.name)
+        self.table = torch.tensor(self.pieces, dtype=torch.int64).flatten()
+        self.granule_bytes = stream_bytes(layout.numel, coder.bits)
+        self.num_errors = len(coder.mantissas) if len(coder.mantissas) > 1 else 0
+        self.num_words = (coder.max is None) + self.num_errors  # of a fit
+        self.agree_words = len(self.pieces) * self.num_words
+
+    @functools.cached_property
+    def lost(self) -> Tensor:
+        """By fit, of the payload encoded last: how many numbers were too large, how many became 0."""
+        return torch.zeros(2 * len(self.pieces), dtype=torch.int64, device=self.place.device)
+
+    @functools.cached_property
+    def used(self) -> Tensor:
+        """The mantissa bits of the payload encoded last, by fit."""
+        return torch.zeros(len(self.pieces), dtype=torch.int32, device=self.place.device)
+
+    def offer(self, x: Tensor, words: Tensor) -> None:
+        if self.agree_words:
+            coder, first = self.coder, self.coder.mantissas.start
+            self.place.kernels.rangefloat.measure(
+                x, self.table, coder.bits, first, self.num_errors, coder.max_bits, words
+            )
+
+    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+        if self.pieces:  # else only empty tensors
+            fits = self._fits(agreed)
+            self.place.kernels.rangefloat.encode(x, self.table, fits, self.coder.bits, payload, self.lost)
+            self.used.copy_(fits[1::2])
+
+    def sum_bytes(self, num_granules: int) -> int:
+        return num_granules * self.granule_bytes * self.place.world
+
+    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
+        sums.copy_(payloads.reshape(-1))
+
+    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
+        self._add_up(sums.reshape(-1), self.place.world, agreed, x)
+
+    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
+        self._add_up(payload[: self.granule_bytes], 1, agreed, x)
+
+    def tallies(self) -> dict[str, dict[str, float]]:
+        numel: dict[str, int] = {spec.name: spec.numel for spec in self.layout.specs if spec.numel}
+        found = {name: {"mantissa": 0.0, "saturated": 0.0, "underflow": 0.0} for name in numel}
+        rows = zip(self.names, self.pieces, self.used.tolist(), self.lost.view(-1, 2).tolist(), strict=True)
+        for name, (_, count), mantissa, (saturated, underflown) in rows:
+            found[name]["mantissa"] += mantissa * count / numel[name]
+            found[name]["saturated"] += saturated / numel[name]
+            found[name]["underflow"] += underflown / numel[name]
+        return found
+
+    def _add_up(self, payloads: Tensor, count: int, agreed: Tensor, x: Tensor) -> None:
+        """x = the mean of the payloads, added in rank order."""
+        if self.pieces:
+            self.place.kernels.rangefloat.decode(
+                payloads, count, self.table, self._fits(agreed), self.coder.bits, 1 / count, x
+            )
+
+    def _fits(self, agreed: Tensor) -> Tensor:
+        """(bit pattern of max|x|, mantissa bits) of every fit; of equal errors the fewest bits win."""
+        words = agreed.view(len(self.pieces), self.num_words)
+        fits = words.new_empty(len(self.pieces), 2)
+        fits[:, 0] = words[:, 0] if self.coder.max is None else self.coder.max_bits
+        fits[:, 1] = self.coder.mantissas.start
+        if self.num_errors:
+            fits[:, 1] += words[:, -self.num_errors :].argmin(1)
+        return fits.flatten()

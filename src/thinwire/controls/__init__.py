@@ -1,0 +1,1 @@
+"""Controls: how strong a codec is over time."""

@@ -1,0 +1,1 @@
+"""Studies on real gradients: they are recorded while a model trains, then compressed in many ways."""

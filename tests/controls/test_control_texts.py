@@ -1,0 +1,126 @@
+"""Schedules, diminish, and the texts that ask for controls."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import thinwire as tw
+from thinwire.controls.base import Seen
+from thinwire.controls.diminish import GRID, Diminish, Followed
+from thinwire.controls.guard import Guard
+from thinwire.controls.schedule import Epochs, Steps
+from thinwire.controls.table import check_control, control_text, make_control
+from thinwire.errors import CodecError, PlanError
+
+
+def test_texts_and_back() -> None:
+    assert make_control(None) is make_control("constant") is None
+    assert make_control("guard:patience=7, mode=max") == Guard(patience=7, mode="max")
+    assert make_control("diminish") == Diminish()
+    assert make_control("diminish:2.5") == make_control("diminish:L=2.5") == Diminish(2.5)
+    assert make_control("steps:0=1/100=0.5") == Steps(((0.0, 1.0), (100.0, 0.5)))
+    for text in ("guard", "guard:window=3,gain=0.1", "diminish:L=0.1", "epochs:points=0=1/2.5=0.3,of=theta"):
+        assert control_text(make_control(text)) == text
+        assert make_control(control_text(make_control(text))) == make_control(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gard", 'no control "gard": known are constant, steps, epochs, diminish, guard'),
+        ("guard:pat=3", 'no option "pat"'),
+        ("guard:3", "takes no bare value"),
+        ("guard:window=x", 'window="x" does not fit'),
+        ("diminish:0", "must be positive"),
+        ("diminish:nan", "must be positive"),
+        ("steps", "do not fit: places and values from place 0 on"),
+        ("steps:5=1", "from place 0 on"),
+        ("steps:0=1/5=0.5/5=0.2", "from place 0 on"),
+        ("steps:0=1/9=0.5/5=0.2", "from place 0 on"),
+        ("epochs:0=1.5", "1.5 at 0 must be at least 0 and at most 1"),
+        ("epochs:0=nan", "must be at least 0 and at most 1"),
+        ("epochs:0=x", "does not fit"),
+    ],
+)
+def test_wrong_texts(text: str, words: str) -> None:
+    with pytest.raises(tw.ThinwireError) as caught:
+        make_control(text)
+    assert words in str(caught.value)
+
+
+def test_steps() -> None:
+    control = Steps(((0.0, 1.0), (10.0, 0.5), (20.0, 0.0)))
+    state, shares = control.begin(None), []
+    for step in (0, 9, 10, 19, 20, 1000):
+        state, _ = control.decide(state, Seen(), step, None)
+        shares.append(state.share)
+    assert shares == [1.0, 1.0, 0.5, 0.5, 0.0, 0.0]
+    assert control.needs is None
+
+
+def test_epochs_in_units_of_theta() -> None:
+    control = Epochs(((0.0, 0.95), (5.0, 0.5), (8.0, 0.0)), of="theta")
+    theta = 0.95
+    assert control.begin(theta).share * theta == 0.95
+    state, _ = control.decide(control.begin(theta), Seen(), 7, theta)
+    assert state == control.begin(theta), "nobody said how far it is"
+    for epoch, expected in ((4.9, 0.95), (5, 0.5), (8, 0.0), (3, 0.95)):
+        state, why = control.decide(state, Seen(epoch=epoch), 7, theta)
+        assert state.share * theta == pytest.approx(expected)
+        assert f"epoch {epoch:g}" in why
+
+
+def test_theta_of_a_schedule_must_fit_the_codec() -> None:
+    schedule = Epochs(((0.0, 0.95),), of="theta")
+    with pytest.raises(PlanError, match=r"0\.95 is more than the codec's 0\.9"):
+        check_control(schedule, [tw.parse("topk:0.1")])
+    with pytest.raises(PlanError, match="same part of all tensors"):
+        check_control(schedule, [tw.parse("qsgd:4")])
+    with pytest.raises(PlanError, match="same part of all tensors"):
+        check_control(schedule, [tw.parse("topk:0.01"), tw.parse("topk:0.02")])
+    assert check_control(schedule, [tw.parse("dense"), tw.parse("topk:0.05")]) == 0.95
+
+
+def test_codecs_without_a_strength_are_refused() -> None:
+    for text in (
+        "terngrad",
+        "sign",
+        "gradiveq",
+        "powersgd",
+        "dense",
+        "bf16",
+        "topk:k=5",
+        "topk:k=5 >> qsgd:4,scales=own",
+    ):
+        with pytest.raises(CodecError, match="has no strength to lower"):
+            check_control(Guard(), [tw.parse(text)])
+        check_control(None, [tw.parse(text)])
+
+
+def test_diminish_follows_the_learning_rate_down() -> None:
+    control, state, shares = Diminish(), Followed(), []
+    for lr in (0.1, 0.2, 0.4, 0.4, 0.2, 0.199, 0.01, 0.0):
+        state, _ = control.decide(state, Seen(lr=lr), 0, None)
+        shares.append(state.share)
+    assert shares == [1, 1, 1, 1, 0.5, 15 / 32, 0, 0], "up to the top it is as strong as it was asked for"
+
+
+@pytest.mark.parametrize("given", [0.5, 2.0, 20.0])
+def test_theta_is_never_above_the_bound(given: float) -> None:
+    """theta_t <= L eta_t, on a grid, and not further below it than the grid is wide."""
+    control, theta = Diminish(given), 0.97
+    for k in range(1000):
+        lr = k / 1000
+        share = control.decide(Followed(), Seen(lr=lr), 0, theta)[0].share
+        assert (share * GRID).is_integer()
+        assert share * theta <= given * lr + 1e-12
+        assert share * theta > min(theta, given * lr) - theta / GRID - 1e-12
+
+
+def test_a_given_l_needs_theta() -> None:
+    with pytest.raises(PlanError, match="L=2 needs a codec"):
+        check_control(Diminish(2.0), [tw.parse("qsgd:4")])
+    check_control(Diminish(), [tw.parse("qsgd:4")])
+    assert math.isinf(Diminish().L)

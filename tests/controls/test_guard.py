@@ -1,0 +1,197 @@
+"""The guard on made loss curves: it lowers, raises, backs off, and meets NaN at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from thinwire.controls.base import Seen
+from thinwire.controls.guard import Guard, Watch
+from thinwire.errors import CodecError
+
+WINDOW = 4
+GUARD = Guard(window=WINDOW, patience=3, recover=2, tolerance=0.2, gain=0.01)
+
+
+class Ride:
+    """A guard that is told one value a step; `loss` may depend on the step and the share."""
+
+    def __init__(self, guard: Guard = GUARD) -> None:
+        self.guard, self.state, self.step = guard, guard.begin(None), 0
+        self.changes: list[tuple[int, float, str]] = []
+
+    def windows(
+        self, count: int, loss: Callable[[int, float], float], reference: float | None = None
+    ) -> Ride:
+        for _ in range(count * self.guard.window):
+            seen = Seen(loss=loss(self.step, self.state.share), reference=reference)
+            before = self.state.share
+            self.state, why = self.guard.decide(self.state, seen, self.step, None)
+            if self.state.share != before:
+                self.changes.append((self.step, self.state.share, why))
+            self.step += 1
+        return self
+
+    @property
+    def shares(self) -> list[float]:
+        return [share for _, share, _ in self.changes]
+
+
+def falling(step: int, share: float) -> float:
+    return 2.0 * 0.98**step
+
+
+def test_a_loss_that_falls_is_left_alone() -> None:
+    assert Ride().windows(40, falling).changes == []
+
+
+def test_windows_are_judged_whole() -> None:
+    """One bad value in a window of good ones is no failure, whatever it is short of NaN."""
+    ride = Ride(Guard(window=20)).windows(1, lambda step, share: 1.0)
+    assert ride.windows(1, lambda step, share: 30.0 if step == 25 else 0.9).changes == []
+
+
+def test_a_plateau_lowers_after_patience() -> None:
+    """The first window is the best one, then three without gain."""
+    ride = Ride().windows(3, lambda step, share: 2.3)
+    assert ride.changes == []
+    ride.windows(1, lambda step, share: 2.3)
+    assert ride.shares == [0.5]
+    assert "2.3 is no gain on 2.3 for 3 windows" in ride.changes[0][2]
+    assert ride.changes[0][0] == 4 * WINDOW - 1
+
+
+def test_slow_gain_is_gain_enough() -> None:
+    assert Ride().windows(30, lambda step, share: 2.0 * 0.996**step).changes == []
+
+
+def test_a_worse_window_lowers_at_once() -> None:
+    ride = Ride().windows(3, falling)
+    before = ride.step
+    ride.windows(1, lambda step, share: 3.0)
+    assert ride.shares == [0.5]
+    assert ride.step - before == WINDOW
+    assert "is worse than" in ride.changes[0][2]
+    assert "20 %" in ride.changes[0][2]
+
+
+def test_noise_within_two_standard_errors_is_no_failure() -> None:
+    """Means 0.1 and 0.13, but with single values of 0 and 0.26: nobody could tell."""
+    ride = Ride(Guard(window=4, patience=100)).windows(1, lambda step, share: 0.1)
+    assert ride.windows(5, lambda step, share: 0.26 * (step % 2)).changes == []
+    assert ride.windows(1, lambda step, share: 0.13).shares == [0.5]
+
+
+def test_the_share_ends_at_zero_after_four_halvings_and_one() -> None:
+    """Every window is twice as bad as the one before."""
+    ride = Ride().windows(7, lambda step, share: 2.0 ** (step // WINDOW))
+    assert ride.shares == [0.5, 0.25, 0.125, 0.0625, 0.0]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_no_number_lowers_at_once(value: float) -> None:
+    ride = Ride().windows(2, falling)
+    ride.state, why = ride.guard.decide(ride.state, Seen(loss=value), ride.step, None)
+    assert ride.state.share == 0.5
+    assert str(value) in why
+    assert ride.windows(3, falling).shares[0] == 1.0, "and it comes back when the loss falls again"
+
+
+def test_nan_for_ever_ends_at_zero_and_stays_there() -> None:
+    ride = Ride().windows(4, lambda step, share: math.nan)
+    assert ride.shares == [0.5, 0.25, 0.125, 0.0625, 0.0]
+    assert ride.state.share == 0.0
+
+
+def too_strong(limit: float) -> Callable[[int, float], float]:
+    """The loss falls while the share is at most `limit`, else it rises."""
+    level = [2.0]
+
+    def loss(step: int, share: float) -> float:
+        level[0] *= 0.98 if share <= limit else 1.1
+        return level[0]
+
+    return loss
+
+
+def test_it_finds_the_share_that_works_and_backs_off() -> None:
+    """Each failed raise doubles the number of good windows that the next one waits for."""
+    ride = Ride().windows(120, too_strong(0.25))
+    assert ride.shares[:2] == [0.5, 0.25]
+    raises = [step for step, share, _ in ride.changes if share == 0.5][1:]
+    assert len(raises) >= 3
+    waits = [later - earlier for earlier, later in pairwise(raises)]
+    assert all(later > 1.4 * earlier for earlier, later in pairwise(waits))
+    steps_at_limit = sum(
+        later[0] - change[0]
+        for change, later in zip(ride.changes, [*ride.changes[1:], (ride.step, 0, "")], strict=True)
+        if change[1] <= 0.25
+    )
+    assert steps_at_limit > 0.8 * ride.step
+
+
+def test_it_is_as_strong_as_asked_once_that_is_safe() -> None:
+    """A bad start, then all is well: back to 1 in steps of two, and a plain wait again."""
+    ride = Ride().windows(3, lambda step, share: 2.0 + step)
+    assert ride.state.share == 0.25
+    ride.windows(20, lambda step, share: 4.0 * 0.98**step)
+    assert ride.shares[-2:] == [0.5, 1.0]
+    assert ride.state.wait == GUARD.recover
+    assert not ride.state.on_trial
+
+
+def test_a_plateau_at_zero_is_not_the_codecs_fault() -> None:
+    """Trained to the end: sending everything does not help, so nothing but bytes would be lost."""
+    ride = Ride().windows(400, lambda step, share: max(0.1, 2.0 * 0.9**step))
+    assert 1.0 in ride.shares
+    strong = [
+        later[0] - change[0]
+        for change, later in zip(ride.changes, [*ride.changes[1:], (ride.step, 0.0, "")], strict=True)
+        if change[1] == 1.0
+    ]
+    assert sum(strong) > 0.6 * ride.step, "patience doubles: most of the time it is left alone"
+    assert any("either" in why for _, _, why in ride.changes)
+
+
+def test_a_reference_is_what_counts() -> None:
+    """A loss that falls, but not as the reference does; and a plateau that the reference shares."""
+    behind = Ride().windows(4, lambda step, share: 2.0 - 0.001 * step, reference=1.0)
+    assert behind.shares[:1] == [0.5]
+    assert Ride().windows(20, lambda step, share: 1.1, reference=1.0).changes == []
+
+
+def test_a_loss_above_the_reference_that_falls_is_left_alone() -> None:
+    assert Ride().windows(6, falling, reference=0.5).changes == []
+
+
+def test_metrics_that_should_grow() -> None:
+    guard = Guard(window=WINDOW, patience=3, recover=2, mode="max")
+    ride = Ride(guard).windows(10, lambda step, share: 0.5 + 0.01 * step)
+    assert ride.changes == []
+    ride.windows(1, lambda step, share: 0.2)
+    assert ride.shares == [0.5]
+    assert ride.changes[0][2].startswith("0.2 is worse than 0.8")
+
+
+def test_without_a_loss_nothing_happens() -> None:
+    state = Watch(wait=2, patience=3)
+    assert GUARD.decide(state, Seen(lr=0.1, epoch=3), 5, None) == (state, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"window": 0}, "window=0"), ({"patience": 0}, "patience=0"), ({"recover": -1}, "recover=-1")],
+)
+def test_options_that_cannot_work(options: dict[str, int], words: str) -> None:
+    with pytest.raises(CodecError, match=words):
+        Guard(**options)
+
+
+@pytest.mark.parametrize("name", ["gain", "tolerance"])
+def test_margins_must_not_be_negative(name: str) -> None:
+    for value in (-0.1, math.nan):
+        with pytest.raises(CodecError, match=name):
+            Guard(**{name: value})

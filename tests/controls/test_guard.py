@@ -163,8 +163,13 @@ def test_a_reference_is_what_counts() -> None:
     assert Ride().windows(20, lambda step, share: 1.1, reference=1.0).changes == []
 
 
-def test_a_loss_above_the_reference_that_falls_is_left_alone() -> None:
-    assert Ride().windows(6, falling, reference=0.5).changes == []
+def test_a_loss_above_the_reference_must_come_nearer() -> None:
+    """The first window behind the reference lowers; then a tenth of the distance a window is enough."""
+    nearer = Ride().windows(12, lambda step, share: 0.5 + 2.0 * 0.95**step, reference=0.5)
+    assert nearer.shares[:1] == [0.5]
+    assert 0.25 not in nearer.shares
+    slower = Ride().windows(12, lambda step, share: 0.5 + 2.0 * 0.99**step, reference=0.5)
+    assert slower.shares[:3] == [0.5, 0.25, 0.125]
 
 
 def test_metrics_that_should_grow() -> None:

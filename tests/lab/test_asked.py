@@ -35,7 +35,8 @@ def test_reading() -> None:
     [
         ("topk:0.1 @", "nothing stands behind @"),
         ("topk:0.1 @ guard", '"guard" behind @ does not fit'),
-        ("topk:0.1 @ seed=3", "one of memory, route, control"),
+        ("topk:0.1 @ seed=3", "one of memory, route, control, bucket"),
+        ("topk:0.1 @ bucket=big", "bucket=big must be a size in MB"),
         ("topk:0.1 @ memory=none memory=residual", "memory is given twice"),
         ("topk:0.1 @ memory=elephant", '"elephant"'),
         ("topk:0.1 @ route=allreduce", 'use route "allgather"'),

@@ -59,11 +59,12 @@ def compare(
     thinwire compare cifar10 --model alexnet --steps 300 --rate 100mbit --codecs ddp,ddp-fp16,terngrad
     thinwire compare digits --seeds 3 --json
 
-    Options of compress (memory, route, control) go behind @. Too large a theta ruins a run, the guard heals it:
+    More options go behind @: memory, route, control, bucket (MB). Too large a theta ruins a run, and the guard,
+    which is told the losses of the codec named first, heals it:
 
     \b
-    thinwire compare digits --png --codecs \\
-      'ddp,fft:0.9995 @ memory=none,"fft:0.9995 @ memory=none control=guard:window=10,gain=0.1"'
+    thinwire compare digits --png --seeds 3 \\
+      --codecs "ddp,fft:0.9995 @ memory=none,fft:0.9995 @ memory=none control=guard"
     """
     from thinwire.cli.session import show_session
     from thinwire.lab.session import Session, grid

@@ -10,6 +10,7 @@ from thinwire.errors import CodecError
 from thinwire.options import one_of, option
 
 LEAST = 1 / 16  # the smallest share but 0
+CATCHING_UP = 0.9  # who is behind a reference must be nearer in the next window, by this factor
 NOISE = 2.0  # standard errors of a window's mean that are no news
 LONGEST_WAIT = 1 << 20
 
@@ -28,6 +29,7 @@ class Watch(Strength):
     good: int = 0  # windows in which nothing failed since the last change
     wait: int = 0  # good windows it takes to raise the share
     patience: int = 0  # windows without gain that are a failure at share 1
+    behind: float = 0.0  # how far the last window's mean was above its told reference, if it failed it
     on_trial: bool = False  # the share was raised, and not yet found safe
 
 
@@ -37,8 +39,9 @@ class Guard(Control[Watch]):
 
     1. A window fails if its mean is above the reference by more than `tolerance` (and two standard errors),
        or if there was no gain of `gain` on the best mean for `patience` windows. The reference is what
-       observe(loss, reference=) told, else the best mean. A reference that is met excuses a plateau. A loss
-       that is not finite fails at once.
+       observe(loss, reference=) told, else the best mean. Who meets a told reference may stay on a plateau,
+       and who has come a tenth nearer to it since the last window does not fail. A loss that is not finite
+       fails at once.
     2. A failure halves the share; below 1/16 it is 0: everything is sent. The best mean starts anew.
     3. `recover` windows without a failure, and with a gain, double it again. If that fails before it is found
        safe, the next raise waits twice as long.
@@ -94,12 +97,14 @@ class Guard(Control[Watch]):
         gained = math.isinf(full.best) or mean < full.best - self.gain * abs(full.best)
         worse = math.isfinite(goal) and mean - NOISE * error > goal + self.tolerance * abs(goal)
         excused = full.told > 0 and not worse
-        state = _emptied(full)
+        distance = mean - goal if full.told and worse else 0.0
+        catching_up = distance <= CATCHING_UP * full.behind if full.told else gained
+        state = replace(_emptied(full), behind=distance)
         if gained:
             state = replace(state, best=mean, stale=0, patience=self.patience)
         else:
             state = replace(state, stale=state.stale + 1)
-        if worse and not gained:
+        if worse and not catching_up:
             why = (
                 f"{self._show(mean)} is worse than {self._show(goal)} by more than {100 * self.tolerance:g} %"
             )

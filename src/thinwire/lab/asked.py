@@ -1,25 +1,35 @@
-"""What a user asks for: a codec and, behind "@", options of `compress`: "topk:0.01 @ control=guard"."""
+"""What a user asks for: a codec and, behind "@", how else it is run: "topk:0.01 @ control=guard"."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import thinwire as tw
 from thinwire.errors import LabError
 
-OPTIONS = ("memory", "route", "control")
+OPTIONS = ("memory", "route", "control", "bucket")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A codec text, and how else `compress` is called."""
+    """A codec text, how else `compress` is called, and the size of DDP's buckets in MB (None: DDP's own)."""
 
     codec: str
     memory: str | None = None
     route: str | None = None
     control: str | None = None
+    bucket: str | None = None
 
-    def options(self) -> dict[str, str | None]:
+    def __post_init__(self) -> None:
+        if self.bucket is not None and not self.bucket.replace(".", "", 1).isdigit():
+            raise LabError(f"bucket={self.bucket} must be a size in MB, as in bucket=5")
+
+    @property
+    def bucket_mb(self) -> float | None:
+        return None if self.bucket is None else float(self.bucket)
+
+    def options(self) -> dict[str, Any]:
         """The options as `compress` takes them."""
         return {"memory": self.memory, "route": self.route, "control": self.control}
 

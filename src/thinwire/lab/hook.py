@@ -51,18 +51,10 @@ def attach(net: nn.Module, codec: str, seed: int, link_rate: str | None) -> Hook
     """Wrap `net` in DDP and give it the exchange called `codec`."""
     name, _, option = codec.partition(":")
     if not is_pytorch(codec):
-        model = DistributedDataParallel(net)
-        link = None if link_rate is None else tw.Link(rate=link_rate)
         asked = read_asked(codec)
-        compressor = tw.compress(
-            model,
-            asked.codec,
-            memory=asked.memory,
-            route=asked.route,
-            control=asked.control,
-            seed=seed,
-            link=link,
-        )
+        model = DistributedDataParallel(net, bucket_cap_mb=asked.bucket_mb)
+        link = None if link_rate is None else tw.Link(rate=link_rate)
+        compressor = tw.compress(model, asked.codec, seed=seed, link=link, **asked.options())
         return Hooked(model, compressor)
     if name == DDP_POWERSGD:
         return Hooked(_with_powersgd(net, _rank(option)), None)

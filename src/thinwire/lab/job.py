@@ -10,6 +10,7 @@ from typing import Any
 from thinwire.lab.recipe import Recipe, recipe_from_dict
 
 FILE_NAME = "job.json"
+Losses = tuple[tuple[int, float], ...]  # (step, loss), in order
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Job:
     checkpoint_every: int | None = None  # steps
     resume: str | None = None
     stop_at: int | None = None  # step at which the run stops early
+    reference: Losses = ()  # of the run that this one is compared with
 
     def write(self, folder: Path) -> Path:
         """Write the job into its folder; the same folder holds the rendezvous file."""
@@ -35,4 +37,5 @@ class Job:
 def read_job(path: Path) -> Job:
     """The job that `Job.write` wrote."""
     values: dict[str, Any] = json.loads(path.read_text())
-    return Job(**{**values, "recipe": recipe_from_dict(values["recipe"])})
+    reference = tuple((int(step), float(loss)) for step, loss in values["reference"])
+    return Job(**{**values, "recipe": recipe_from_dict(values["recipe"]), "reference": reference})

@@ -12,7 +12,7 @@ from pathlib import Path
 from thinwire.errors import LabError
 from thinwire.lab.crew import Crew
 from thinwire.lab.data import Task
-from thinwire.lab.job import Job
+from thinwire.lab.job import Job, Losses
 from thinwire.lab.network import Network
 from thinwire.lab.outcome import Outcome, Row, outcome_from_rows
 from thinwire.lab.recipe import Recipe
@@ -64,9 +64,15 @@ def shared_task(task: Task) -> Iterator[Path]:
 
 
 def launch(
-    recipe: Recipe, task: Task, task_folder: Path, network: Network, on_row: OnRow, stops: Stops | None = None
+    recipe: Recipe,
+    task: Task,
+    task_folder: Path,
+    network: Network,
+    on_row: OnRow,
+    stops: Stops | None = None,
+    reference: Losses = (),
 ) -> tuple[Outcome, list[Row]]:
-    """Run `recipe` on `network`.
+    """Run `recipe` on `network`; a guard is told the losses of `reference`.
 
     1. check everything that can be checked without a process;  2. write the job;  3. start the workers and
     pass on their rows;  4. end them all and sum up.
@@ -83,6 +89,7 @@ def launch(
         checkpoint_every=stops.checkpoint_every,
         resume=_text(stops.resume),
         stop_at=stops.stop_at,
+        reference=reference,
     )
     rows = _run(job, network, on_row)
     label = f"{asked}, seed {recipe.seed}"

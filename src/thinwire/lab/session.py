@@ -8,6 +8,7 @@ from pathlib import Path
 
 from thinwire.errors import LabError
 from thinwire.lab.data import Task, load_task
+from thinwire.lab.job import Losses
 from thinwire.lab.launch import Stops, check, launch, shared_task
 from thinwire.lab.network import AUTO, Network, open_network
 from thinwire.lab.outcome import Outcome, Row
@@ -55,10 +56,15 @@ class Session:
     def _run_all(self, task: Task, network: Network, folder: Path, progress: Progress) -> Record:
         origin = describe(self.title, self.command, network.note(), self.recipes[0].to_dict())
         record = Record(origin, (), {})
+        baselines: dict[int, Losses] = {}  # by seed: the losses of the codec that was named first
         with shared_task(task) as task_folder:
             for recipe in self.recipes:
                 progress.begin(recipe, task.metric, recipe.num_steps(len(task.train)))
-                outcome, rows = launch(recipe, task, task_folder, network, progress.row, self.stops)
+                reference = baselines.get(recipe.seed, ())
+                outcome, rows = launch(
+                    recipe, task, task_folder, network, progress.row, self.stops, reference
+                )
+                baselines.setdefault(recipe.seed, losses(rows))
                 record = _extended(record, outcome, rows)
                 write_record(folder, record)
                 progress.end(outcome)
@@ -68,6 +74,11 @@ class Session:
 def _extended(record: Record, outcome: Outcome, rows: list[Row]) -> Record:
     kept = [row for row in rows if row["row"] != "result"]  # the result is in the outcome
     return Record(record.origin, (*record.outcomes, outcome), {**record.rows, outcome.label: kept})
+
+
+def losses(rows: list[Row]) -> Losses:
+    """The losses that a run told of."""
+    return tuple((row["step"], row["loss"]) for row in rows if row["row"] == "step")
 
 
 def grid(recipe: Recipe, codecs: Sequence[str], num_seeds: int) -> tuple[Recipe, ...]:

@@ -15,9 +15,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from thinwire import Compressor
 from thinwire.errors import LabError, ThinwireError
@@ -71,12 +72,24 @@ class Worker:
             group["lr"] = lr
         x, y = self.task.batch(self.task.train, indices)
         loss = self.task.loss(self.hooked.model(shift_and_flip(x) if self.recipe.augment else x), y)
-        if self.hooked.compressor is not None:
-            self.hooked.compressor.observe(loss, lr=lr, epoch=self.step / self.order.steps_per_epoch)
+        self.observe(loss, lr)
         self.optimizer.zero_grad()
         torch.autograd.backward(loss)
         self.optimizer.step()
         return loss.item()
+
+    def observe(self, loss: Tensor, lr: float) -> None:
+        """Tell a control how training goes, beside what the run it is compared with had lost at this step."""
+        if self.hooked.compressor is not None:
+            epoch = self.step / self.order.steps_per_epoch
+            self.hooked.compressor.observe(loss, lr=lr, epoch=epoch, reference=self.reference())
+
+    def reference(self) -> float | None:
+        """The loss at this step of the run that this one is compared with."""
+        if not self.job.reference:
+            return None
+        steps, losses = zip(*self.job.reference, strict=True)
+        return float(np.interp(self.step + 1, steps, losses))
 
     # the whole run
 

@@ -59,6 +59,7 @@ def write_error_report(findings: Sequence[Finding], origin: Origin, folder: Path
 
 def write_format_report(errors: Sequence[FormatError], origin: Origin, folder: Path) -> None:
     """report.html and tables.md of the format study."""
+    _require_plotly()
     parts = [f"<h1>{escape(origin.title)}</h1>", paragraph(FORMAT_NOTE, quiet=True)]
     texts = [FORMAT_NOTE]
     for subject in dict.fromkeys(error.subject for error in errors):

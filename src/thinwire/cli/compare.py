@@ -59,7 +59,7 @@ def compare(
     thinwire compare cifar10 --model alexnet --steps 300 --rate 100mbit --codecs ddp,ddp-fp16,terngrad
     thinwire compare digits --seeds 3 --json
 
-    More options go behind @: memory, route, control, bucket (MB). Too large a theta ruins a run, and the guard,
+    More options go behind @: memory, route, control, bucket (MB). Too large a theta ruins a run; the guard,
     which is told the losses of the codec named first, heals it:
 
     \b

@@ -133,7 +133,7 @@ class BoundCodec:
             self.stages.append(bound)
             inner = bound.out
         self.packer = codec.packing_at(step).bind(inner, place)
-        self.inner_numel = inner.numel
+        self.inner = inner  # how the numbers lie that the coder sees
 
     @property
     def ranged(self) -> RangedStage | None:
@@ -148,6 +148,14 @@ class BoundCodec:
         """Numbers that its stages add up over all ranks before encoding."""
         return sum(stage.offer_numel for stage in self.stages)
 
+    @property
+    def remembers_coordinates(self) -> bool:
+        """True if what is held back is kept as the coder sees it, which spares going back through the stages.
+
+        By linearity it is the same, as long as the stages do not change from step to step.
+        """
+        return bool(self.stages) and all(stage.fixed for stage in self.codec.stages)
+
     def offer(self, y: Tensor) -> Tensor:
         """The words that must be agreed on (maximised) before encoding."""
         words = torch.zeros(self.packer.agree_words, dtype=torch.int32, device=y.device)
@@ -156,7 +164,7 @@ class BoundCodec:
 
     def numbers(self, x: Tensor) -> Tensor:
         """Where decoded numbers go before `finish`: x itself if there are no stages."""
-        return x.new_empty(self.inner_numel) if self.stages else x
+        return x.new_empty(self.inner.numel) if self.stages else x
 
     def finish(self, y: Tensor, x: Tensor) -> Tensor:
         """Decoded numbers, as the coder sees them, to the tensors of x; returns what the first stage sees."""

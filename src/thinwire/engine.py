@@ -118,8 +118,12 @@ class Engine:
         loads = [Load(lane, self._values(bucket, lane)) for lane in lanes]
         for load in loads:
             load.lane.bound.set_unit(bucket.unit)
-            self._memory(load).before(load.x, load.layout, bucket.unit)
+            if not load.lane.bound.remembers_coordinates:
+                self._memory(load).before(load.x, load.layout, bucket.unit)
         self._transform(loads)
+        for load in loads:  # here what is held back joins in behind the stages
+            if load.lane.bound.remembers_coordinates:
+                self._memory(load).before(load.y, load.lane.bound.inner, bucket.unit)
         self._agree(loads)
         self._pack(loads)
         for load in loads:
@@ -228,7 +232,7 @@ class Engine:
         if ranged is None:
             return stage.forward(load.y, agreed)
         ranged.prepare(agreed)  # its numbers are made part by part, each when its turn comes
-        nbytes = 4 * load.lane.bound.inner_numel
+        nbytes = 4 * load.lane.bound.inner.numel
         return self._journey.scratch.take(f"numbers {id(load.lane)}", nbytes).view(torch.float32)
 
     def _agree(self, loads: list[Load]) -> None:
@@ -265,10 +269,13 @@ class Engine:
             for parcel in load.parcels:
                 parcel.encode()
                 parcel.packer.decode_own(parcel.payload, parcel.agreed, numbers)
-            bound.finish(numbers, own)
-            self._memory(load).after(load.x, own, load.layout, unit)
+            meant, sent, layout = load.y, numbers, bound.inner
+            if not bound.remembers_coordinates:
+                bound.finish(numbers, own)
+                meant, sent, layout = load.x, own, load.layout
+            self._memory(load).after(meant, sent, layout, unit)
             if measure:
-                self.statistics.note_error(load.x, own, load.layout)
+                self.statistics.note_error(meant, sent, layout)
                 for parcel in load.parcels:
                     self.statistics.note_tallies(parcel.packer.tallies())
 

@@ -29,13 +29,13 @@ class Lane:
 
     def __post_init__(self) -> None:
         makes_parts = self.bound.ranged is not None or not self.bound.stages
-        numel = self.layout.numel if makes_parts else self.bound.inner_numel
+        numel = self.layout.numel if makes_parts else self.bound.inner.numel
         count = max(1, round(numel / (self.part_numel or PART_NUMEL)))
         if self.bound.codec.own_dtype and self.route.takes == {Merge.SUM}:
             count = 1  # as DDP adds it: a ring cut elsewhere adds in another order
         packer, ranged, ranges = self.bound.packer, self.bound.ranged, None
         if ranged is not None:
-            ranges = tuple(ranged.ranges(count)) if count > 1 else ((0, self.bound.inner_numel),)
+            ranges = tuple(ranged.ranges(count)) if count > 1 else ((0, self.bound.inner.numel),)
         if count == 1:
             parts = [packer]
         elif ranges is not None:

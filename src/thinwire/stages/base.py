@@ -34,6 +34,7 @@ class Stage(ABC):  # noqa: B024 - its two kinds have the abstract methods
     """A link before the coder. Frozen options, no data."""
 
     memory: ClassVar[str] = "none"  # what should hold back what this link drops
+    fixed: ClassVar[bool] = False  # True: one orthonormal map for ever, so that memories may live behind it
     learns: ClassVar[bool] = False  # True: it must see the mean gradient itself, so it must be the first link
 
     def phase(self, step: int, note: Mapping[str, Tensor] = NOTHING) -> str:

@@ -65,6 +65,7 @@ class Batch:
 class ChunkedStage(LinearStage):
     """A stage that transforms every tensor in chunks of `chunk` elements; the last one may be shorter."""
 
+    fixed = True
     group: ClassVar[int] = 1  # coordinates that stand or fall together; a chunk is rounded up to whole groups
     transform: ClassVar[type[Transform]]
 

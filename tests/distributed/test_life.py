@@ -131,7 +131,7 @@ def in_a_block() -> tuple[tuple[int, int], tuple[int, int], int, Failure]:
     model = DistributedDataParallel(mlp())
     with tw.compress(model, "terngrad") as compressor:
         fit(model, 2)
-    after = threads(), descriptors()
+    after = settled(before)
     compressor.close()  # twice is no error
     return before, after, compressor.report().steps, failure_of(lambda: fit(model, 1))
 

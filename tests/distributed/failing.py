@@ -29,15 +29,15 @@ class Met:
     later: tuple[Failure, ...]
 
 
-def meet(it: Wrapped, before_fatal: Callable[[nn.Module], None]) -> Met:
+def meet(it: Wrapped, before_fatal: Callable[[nn.Module], None], fatal_step: int = FATAL_STEP) -> Met:
     """Trains; `before_fatal` may do its deed before the fatal step, or prepare it."""
-    for step in range(FATAL_STEP):
+    for step in range(fatal_step):
         _train(it.model, step)
     before_fatal(it.model.module)
     start = time.monotonic()
-    first = failure_of(lambda: _train(it.model, FATAL_STEP))
+    first = failure_of(lambda: _train(it.model, fatal_step))
     seconds = time.monotonic() - start
-    return Met(first, seconds, tuple(failure_of(lambda: _train(it.model, FATAL_STEP + 1)) for _ in range(2)))
+    return Met(first, seconds, tuple(failure_of(lambda: _train(it.model, fatal_step + 1)) for _ in range(2)))
 
 
 def _train(model: nn.Module, step: int) -> None:
@@ -53,7 +53,15 @@ def failure_of(act: Callable[[], Any]) -> Failure:
     raise AssertionError("nothing was raised")
 
 
-def signalled(number: int, victim: int, when: str, codec: str, ddp: dict[str, Any]) -> Met:
+def signalled(
+    number: int,
+    victim: int,
+    when: str,
+    codec: str,
+    ddp: dict[str, Any],
+    fatal_step: int = FATAL_STEP,
+    build: Callable[[], nn.Module] = mlp,
+) -> Met:
     """The victim sends itself a signal between two steps, or in the middle of the backward pass."""
 
     def strike(*_: object) -> None:
@@ -65,7 +73,7 @@ def signalled(number: int, victim: int, when: str, codec: str, ddp: dict[str, An
         if dist.get_rank() == victim and when == IN_BACKWARD:
             in_backward_of(net, strike)
 
-    return meet(wrap(mlp(), codec, ddp), before_fatal)
+    return meet(wrap(build(), codec, ddp), before_fatal, fatal_step)
 
 
 def in_backward_of(net: nn.Module, act: Callable[..., None]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from failing import BETWEEN_STEPS, IN_BACKWARD, Met, absent, broken_encode, signalled
 from launch import Gone, NewTeam, Server, Team
 from rank import Failure
+from training import mlp, normed
 
 TIMEOUT_S = 10.0
 SOON_S = 5.0  # a dead peer's connections close at once; this leaves room for a busy machine
@@ -43,6 +44,26 @@ def test_a_killed_rank_is_named(new_team: NewTeam, codec: str, victim: int, when
     team = new_team(4, 20.0)
     answers = team.answers(signalled, signal.SIGKILL, victim, when, codec, {})
     assert answers[victim] == Gone()
+    for rank in survivors_of(team, victim):
+        check_met(answers[rank], f"rank {victim} closed the connection or died")
+        assert answers[rank].seconds < SOON_S
+
+
+IN_FORWARD = {
+    "second step, when DDP rebuilds its buckets": (1, mlp),
+    "buffers, which DDP broadcasts": (3, normed),
+}
+
+
+@pytest.mark.parametrize("what", IN_FORWARD)
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_dead_rank_that_ddp_meets_first_is_named(new_team: NewTeam, victim: int, what: str) -> None:
+    """DDP's own collectives raise in the forward pass; a peer that waits in one for another survivor too."""
+    team = new_team(4, 20.0)
+    fatal_step, build = IN_FORWARD[what]
+    answers = team.answers(
+        signalled, signal.SIGKILL, victim, BETWEEN_STEPS, "terngrad", {}, fatal_step, build
+    )
     for rank in survivors_of(team, victim):
         check_met(answers[rank], f"rank {victim} closed the connection or died")
         assert answers[rank].seconds < SOON_S

@@ -181,4 +181,3 @@ def test_a_rank_that_leaves_early_is_named(new_team: NewTeam) -> None:
     for rank in (0, 1):
         assert answers[rank].kinds[0] == "PeerError"
         assert "rank 2 takes part no more" in answers[rank].text
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from rank import Failure
 from torch import Tensor, nn
 from training import Wrapped, batch, descend, loss_of, mlp, wrap
 
+import thinwire as tw
+from thinwire.groups import torch as torch_group
 from thinwire.routes.base import Parcel
 
 FATAL_STEP = 2  # by then the buckets have been rebuilt
@@ -108,3 +111,12 @@ def absent(victim: int) -> tuple[Failure, float] | None:
         return None
     start = time.monotonic()
     return failure_of(lambda: wrap(net, "terngrad")), time.monotonic() - start
+
+
+def lost_while_connecting(victim: int) -> tuple[Failure, float]:
+    """The victim dies when all ranks have met and connect to each other."""
+    model = nn.parallel.DistributedDataParallel(mlp())
+    if dist.get_rank() == victim:
+        torch_group._connect = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,return-value]
+    start = time.monotonic()
+    return failure_of(lambda: tw.compress(model, "terngrad")), time.monotonic() - start

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from failing import BETWEEN_STEPS, IN_BACKWARD, Met, absent, broken_encode, signalled
+from failing import BETWEEN_STEPS, IN_BACKWARD, Met, absent, broken_encode, lost_while_connecting, signalled
 from launch import Gone, NewTeam, Server, Team
 from rank import Failure
 from training import mlp, normed
@@ -67,6 +67,16 @@ def test_a_dead_rank_that_ddp_meets_first_is_named(new_team: NewTeam, victim: in
     for rank in survivors_of(team, victim):
         check_met(answers[rank], f"rank {victim} closed the connection or died")
         assert answers[rank].seconds < SOON_S
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_that_dies_while_connecting_is_named(new_team: NewTeam, victim: int) -> None:
+    team = new_team(3, 20.0)
+    answers = team.answers(lost_while_connecting, victim)
+    for rank in survivors_of(team, victim):
+        failure, seconds = answers[rank]
+        check_peer_error(failure, f"rank {victim} closed the connection or died")
+        assert seconds < SOON_S
 
 
 def check_met_with_unused(met: Any, *words: str) -> None:

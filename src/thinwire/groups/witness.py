@@ -55,6 +55,10 @@ class Witness:
                         selector.unregister(key.fileobj)
         return found
 
+    def somebody_ended(self) -> bool:
+        """Whether a peer has said something, or is gone; waits for nothing."""
+        return any(self._listen(peer, {}) for peer in self._sockets)
+
     def tell(self, note: Note) -> None:
         """Says it to every peer; none is waited for."""
         text = json.dumps([note.stage, note.text[:TEXT_MAX], note.own])

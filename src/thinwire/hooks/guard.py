@@ -23,7 +23,7 @@ def guard(model: DistributedDataParallel, compressor: Compressor) -> None:
 
 
 class Guarded:
-    """A method of one model that explains the errors of its collectives; it holds nobody, the model holds it."""
+    """A method of one model that explains errors of its collectives; it holds nobody, the model holds it."""
 
     def __init__(self, model: DistributedDataParallel, name: str, compressor: Compressor) -> None:
         self._model, self._name, self._compressor = weakref.ref(model), name, weakref.ref(compressor)

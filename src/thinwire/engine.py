@@ -179,6 +179,11 @@ class Engine:
             self.memories[text] = make_memory(text, self.group.size)
         return self.memories[text]
 
+    @property
+    def buffer_bytes(self) -> int:
+        """What the exchange itself takes besides memories: buffers that are used again."""
+        return self._journey.scratch.nbytes
+
     def _transit(self, bucket: Bucket, lane: Lane, index: int, wide: Tensor) -> Transit:
         own_dtype = lane.bound.codec.own_dtype
         measured = self.statistics.wants_error(self.step) and not own_dtype
@@ -191,13 +196,8 @@ class Engine:
             Key(self.seed, self.step, self.group.rank),
             self._journey.scratch,
             self.statistics if measured else None,
-            self._watches,
+            self.plan.remembers,
         )
-
-    @property
-    def _watches(self) -> bool:
-        """Whether anything is remembered, so that it matters if a mean is finite."""
-        return self.plan.remembers
 
     def _wide(self, bucket: Bucket, lanes: Sequence[Lane]) -> Tensor:
         """The bucket as float32, for lanes that do not travel in their own dtype."""

@@ -43,7 +43,8 @@ class Memory(ABC):
 
     @abstractmethod
     def after(self, x: Tensor, own: Tensor, base: int, pieces: Sequence[Piece], unit: float) -> None:
-        """Stages x - own: what was meant to be sent less what was sent; `own` begins at element `base` of x."""
+        """Stages x - own: what was meant to be sent less what was sent. `own` begins at element
+        `base` of x."""
 
     @abstractmethod
     def commit(self) -> None:

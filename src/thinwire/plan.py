@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -148,7 +149,7 @@ class Plan:
             lanes.append(Lane(codec.bind(layout, place, step, notes), memory, route_named(route), part_numel))
         return lanes
 
-    @property
+    @functools.cached_property
     def remembers(self) -> bool:
         """True if something of a step is remembered in the next ones: memories, bases, phases."""
         return any(entry.memory != "none" or entry.codec.learns for entry in self.entries)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from thinwire.private.errors import ModelError
@@ -42,31 +42,36 @@ def bias_limit(layer: Weighted) -> int:
 
 
 def settle(graph: Graph, rule: str = WORST) -> Graph:
-    """The graph with every accumulator as narrow as the rule allows.
+    """The graph with every accumulator as narrow as the rule allows."""
+    if rule == WEIGHTS and not graph.has_weights:
+        raise ModelError('accumulator widths from weights need the weights: use the rule "worst"')
+    return replace(graph, nodes=settled(graph.nodes, rule), acc_rule=rule)
+
+
+def settled(nodes: Sequence[Node], rule: str = WORST) -> tuple[Node, ...]:
+    """Nodes in order, with accumulators as narrow as the rule allows.
 
     1. forward: the range of every node's sums;  2. backward: a sum that is added to another one lives in the
     ring of the total (less the bits it is shifted by), for shares cannot be widened for free;  3. forward:
     rebuild the nodes with the new widths.
     """
-    if rule == WEIGHTS and not graph.has_weights:
-        raise ModelError('accumulator widths from weights need the weights: use the rule "worst"')
     ranges: dict[str, Range] = {}
-    for node in graph:
+    for node in nodes:
         ranges[node.name] = _range(node, ranges, rule)
     bits: dict[str, int] = {}
-    for node in reversed(graph.nodes):
+    for node in reversed(nodes):
         need = signed_bits(*ranges[node.name]) if node.value.signed else ranges[node.name][1].bit_length()
         bits[node.name] = max(need, bits.get(node.name, 0))
         for source, asked in _asked(node, bits[node.name]).items():
             bits[source] = max(asked, bits.get(source, 0))
     values: dict[str, Value] = {}
-    nodes = []
-    for node in graph:
+    made = []
+    for node in nodes:
         make = accumulator if node.value.signed else activation
         values[node.name] = make(node.value.shape, bits[node.name])
         taken = tuple(values[source] for source in node.sources)
-        nodes.append(replace(node, taken=taken, value=values[node.name]))
-    return replace(graph, nodes=tuple(nodes), acc_rule=rule)
+        made.append(replace(node, taken=taken, value=values[node.name]))
+    return tuple(made)
 
 
 def _range(node: Node, ranges: Mapping[str, Range], rule: str) -> Range:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from thinwire.private.errors import ModelError
-from thinwire.private.net.check import extremes
-from thinwire.private.net.graph import WEIGHTS, WORST, Graph
 from thinwire.private.net.nodes import Add, MaxPool, Node, SumPool, Weighted
 from thinwire.private.net.value import Value, accumulator, activation
 
 Range = tuple[int, int]
+
+WORST = "worst"  # accumulator widths from the public widths alone
+WEIGHTS = "weights"  # narrower ones from the weights: leaks about log2 of a weight norm per layer
 
 
 def worst_case(depth: int, weight_bits: int, in_bits: int) -> Range:
@@ -22,6 +22,15 @@ def worst_case(depth: int, weight_bits: int, in_bits: int) -> Range:
     """
     most = depth << (weight_bits - 1 + in_bits)
     return -most, most - 1
+
+
+def extremes(layer: Weighted) -> tuple[int, int]:
+    """The smallest and the largest sum that these very weights and biases can give for any input."""
+    weight, top = layer.matrix(), layer.taken[0].high
+    bias = 0 if layer.bias is None else layer.bias
+    high = (weight.clip(min=0).sum(axis=1) * top + bias).max()
+    low = (weight.clip(max=0).sum(axis=1) * top + bias).min()
+    return int(min(low, 0)), int(max(high, 0))
 
 
 def signed_bits(low: int, high: int) -> int:
@@ -39,13 +48,6 @@ def bias_limit(layer: Weighted) -> int:
     low, high = worst_case(depth, layer.weight_bits, layer.in_bits)
     products = depth * ((1 << layer.in_bits) - 1) << (layer.weight_bits - 1)
     return (1 << (signed_bits(low, high) - 1)) - 1 - products
-
-
-def settle(graph: Graph, rule: str = WORST) -> Graph:
-    """The graph with every accumulator as narrow as the rule allows."""
-    if rule == WEIGHTS and not graph.has_weights:
-        raise ModelError('accumulator widths from weights need the weights: use the rule "worst"')
-    return replace(graph, nodes=settled(graph.nodes, rule), acc_rule=rule)
 
 
 def settled(nodes: Sequence[Node], rule: str = WORST) -> tuple[Node, ...]:

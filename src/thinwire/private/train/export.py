@@ -18,7 +18,7 @@ from thinwire.private.train.qnet import QNet, pool_exponent
 
 @torch.no_grad()
 def export(net: QNet, acc_rule: str = WORST) -> Graph:
-    """The graph with the net's integers: weights and biases, shifts from the exponents, accumulators settled."""
+    """The graph with the net's integers: weights, biases, and shifts from the exponents."""
     if not net.quantized:
         raise ModelError("the network still has float activations: quantize it before it is exported")
     exponents = {net.graph.input.name: net.graph.input.exponent}

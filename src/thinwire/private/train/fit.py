@@ -22,7 +22,7 @@ class Schedule:
     lr: float
     batch: int = 128
     decay: float = 5e-4
-    warm: float = 0.2
+    warm: float = 0.3
     smoothing: float = 0.0
 
 
@@ -43,15 +43,19 @@ def grid_schedule(task: str, epochs: float | None = None) -> Schedule:
 def fit(net: QNet, pictures: Pictures, schedule: Schedule, seed: int, tell: Tell | None = None) -> float:
     """Train the net and return its accuracy; same seed, same weights.
 
-    In floating point: SGD with Nesterov momentum. On the grid: Adam, whose steps do not depend on how large the
-    gradients of weights and of quantizer steps are.
+    In floating point: SGD with Nesterov momentum. On the grid: Adam, whose steps do not depend on how large
+    the gradients of weights and of quantizer steps are.
     """
     torch.manual_seed(seed)
     per_epoch = max(1, len(pictures.x) // schedule.batch)
     steps = max(1, round(schedule.epochs * per_epoch))
     optimizer = _optimizer(net, schedule)
     cycle = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, [group["lr"] for group in optimizer.param_groups], steps, schedule.warm, cycle_momentum=False
+        optimizer,
+        [group["lr"] for group in optimizer.param_groups],
+        steps,
+        pct_start=schedule.warm,
+        cycle_momentum=False,
     )
     net.train()
     order = torch.empty(0, dtype=torch.long)
@@ -62,7 +66,7 @@ def fit(net: QNet, pictures: Pictures, schedule: Schedule, seed: int, tell: Tell
         x, y = pictures.batch(indices)
         loss = functional.cross_entropy(net(x), y, label_smoothing=schedule.smoothing)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         cycle.step()
         if tell is not None:

@@ -36,10 +36,10 @@ class Pictures:
         """Raise LabError unless the network takes these pictures."""
         value = graph.input.value
         if tuple(self.x.shape[1:]) != value.shape or int(self.x.max()) > value.high:
-            shape = "x".join(map(str, self.x.shape[1:]))
+            shape, wanted = ("x".join(map(str, sides)) for sides in (self.x.shape[1:], value.shape))
             raise LabError(
-                f"task {self.task!r} has pictures of {shape} with numbers up to {int(self.x.max())}, network "
-                f"{graph.name!r} takes {'x'.join(map(str, value.shape))} up to {value.high}: choose another one"
+                f"task {self.task!r} has pictures of {shape} with numbers up to {int(self.x.max())}, "
+                f"network {graph.name!r} takes {wanted} up to {value.high}: choose another"
             )
 
 
@@ -48,6 +48,8 @@ def load_pictures(task: str, data: Path | None = None, say: Say = lambda _: None
     found = load_task(task, data, say)
     if not found.mean:
         raise LabError(f"task {task!r} has no pictures: choose digits, mnist, fashion-mnist or cifar10")
-    tensors = [torch.from_numpy(part.copy()) for split in (found.train, found.test) for part in (split.x, split.y)]
+    tensors = [
+        torch.from_numpy(part.copy()) for split in (found.train, found.test) for part in (split.x, split.y)
+    ]
     x, y, test_x, test_y = tensors
     return Pictures(task, x, y.long(), test_x, test_y.long())

@@ -1,4 +1,4 @@
-"""QNet: the torch module of a graph, trained first in floating point, then on the graph's own integer grid."""
+"""QNet: the torch module of a graph, trained first in floating point, then on the graph's integer grid."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Fixed:
 
 
 class Layer(nn.Module):
-    """Weights of one layer; with a norm while it trains in floating point, folded into them before the grid."""
+    """Weights of one layer; with a norm while it trains in floating point, later folded into them."""
 
     def __init__(self, node: Weighted, normed: bool) -> None:
         super().__init__()
@@ -56,9 +56,9 @@ def key(name: str) -> str:
 class QNet(nn.Module):
     """A graph as a torch module.
 
-    In floating point (`quantized` False) layers have batch norms and ReLUs are ReLUs. `quantize(sample)` folds the
-    norms and sets all steps from a sample; from then on every number is an integer times a power of two, the very
-    integers that the oracle computes. `widths(graph)` changes bit widths and keeps weights and steps.
+    In floating point (`quantized` False) layers have batch norms, ReLUs are ReLUs. `quantize(sample)` folds
+    the norms and sets all steps from a sample; from then on every number is an integer times a power of two,
+    the very integers that the oracle computes. `widths(graph, sample)` changes bit widths and keeps weights.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -120,7 +120,8 @@ class QNet(nn.Module):
 
     def _product(self, node: Weighted, x: Fixed) -> Fixed:
         layer, exponent = self.layer(node.name), 0
-        weight, bias = layer.weight, layer.bias
+        weight: Tensor = layer.weight
+        bias: Tensor = layer.bias
         if self.quantized:
             if self._sampling:
                 layer.quantizer.fit(weight, node.weight_bits)
@@ -174,7 +175,9 @@ def on_grid(bias: Tensor, exponent: int, limit: int) -> Tensor:
 
 def parameters_by_role(net: QNet) -> Mapping[str, list[nn.Parameter]]:
     """Weights, biases and norms, steps: each wants its own learning rate and decay."""
-    weights, steps, rest = [], [], []
+    weights: list[nn.Parameter] = []
+    steps: list[nn.Parameter] = []
+    rest: list[nn.Parameter] = []
     for name, parameter in net.named_parameters():
         (steps if name.endswith(".t") else weights if parameter.dim() > 1 else rest).append(parameter)
     return {"weights": weights, "steps": steps, "rest": rest}

@@ -1,9 +1,9 @@
 """Quantizer: LSQ with a power-of-two step, for weights (signed) and activations (unsigned).
 
-q = clip(floor(v / s + 1/2), low, high), v^ = q s, s = 2^-round(t). Rounding is straight-through: the gradient of
-v passes where v / s is inside the range, the step's is LSQ's: (q - v / s) inside, low or high outside, scaled by
-1 / sqrt(n * high). With low = 0 this is a ReLU too. Learning t = -log2 s instead of s is TQT's form (Jain et
-al. 2020); LSQ: Esser et al. 2020.
+q = clip(floor(v / s + 1/2), low, high), v^ = q s, s = 2^-round(t). Rounding is straight-through: the gradient
+of v passes where v / s is inside the range, the step's is LSQ's: (q - v / s) inside, low or high outside,
+scaled by 1 / sqrt(n * high). With low = 0 this is a ReLU too. Learning t = -log2 s instead of s is TQT's form
+(Jain et al. 2020); LSQ: Esser et al. 2020.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-
 
 LN2 = log(2.0)
 
@@ -63,7 +62,8 @@ class Quantizer(nn.Module):
 
     def forward(self, v: Tensor, bits: int, finest: int | None = None) -> Tensor:
         """v rounded to the grid."""
-        quantized: Tensor = _Lsq.apply(v, self.t, self.exponent(finest), *self.range(bits))
+        grid = (self.exponent(finest), *self.range(bits))
+        quantized: Tensor = _Lsq.apply(v, self.t, *grid)  # type: ignore[no-untyped-call]
         return quantized
 
     @torch.no_grad()
@@ -72,9 +72,7 @@ class Quantizer(nn.Module):
         low, high = self.range(bits)
         top = max(float(v.abs().max()), 1e-8)
         start = floor(log2(high / top)) if high else 0
-        best = min(
-            range(start - 1, start + 6), key=lambda exponent: _squared_error(v, exponent, low, high)
-        )
+        best = min(range(start - 1, start + 6), key=lambda exponent: _squared_error(v, exponent, low, high))
         self.t.fill_(float(best))
 
 

@@ -81,10 +81,10 @@ class Rangefloat {
     check_bits(bits);
     const Spans spans(table, x.size());
     require(num_payloads >= 1 && payloads.size() % static_cast<size_t>(num_payloads) == 0, "payloads: uneven sizes");
-    require(spans.count() == 0 || num_payloads <= static_cast<int64_t>(fits.size()), "fits: two words a span wanted");
-    const tw::Fit* found = check_fits(fits, num_payloads * spans.count());
     const auto payload_bytes = static_cast<int64_t>(payloads.size()) / num_payloads;
     require(payload_bytes >= spans.stream_bytes(bits), "payloads: too small");
+    require(spans.count() == 0 || num_payloads <= static_cast<int64_t>(fits.size()), "fits: two words a span wanted");
+    const tw::Fit* found = check_fits(fits, num_payloads * spans.count());
     nb::gil_scoped_release release;
     kernels_->decode(payloads.data(), num_payloads, payload_bytes, spans.data(), found, spans.count(), bits, factor,
                      x.data());

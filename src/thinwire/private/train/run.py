@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from thinwire.private.net.bits import Bits
 from thinwire.private.net.graph import WORST, Graph
 from thinwire.private.net.oracle import overflows, predict, run
 from thinwire.private.train.export import export
-from thinwire.private.train.fit import Schedule, fit
+from thinwire.private.train.fit import Schedule, accuracy, fit
 from thinwire.private.train.pictures import Pictures
+from thinwire.private.train.plans import Plan
 from thinwire.private.train.qnet import QNet
+from thinwire.private.train.weights import load_weights, save_weights
 
 Draw = Callable[[Bits], Graph]
 Tell = Callable[[str, int, int, float], None]
@@ -46,11 +49,24 @@ class Result:
         }
 
 
-def start(draw: Draw, bits: Bits, seed: int) -> QNet:
-    """A network in floating point with weights drawn from the seed."""
-    torch.manual_seed(seed)
-    net = QNet(draw(bits))
-    return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+def pretrain(
+    plan: Plan,
+    bits: Bits,
+    schedule: Schedule,
+    seed: int,
+    start: Path | None = None,
+    keep: Path | None = None,
+    tell: Tell = lambda *_: None,
+) -> tuple[QNet, float]:
+    """A network in floating point and its accuracy: trained, or read from `start`; kept in `keep`."""
+    net = plan.start(bits, seed)
+    if start is not None:
+        load_weights(net, start)
+        return net, accuracy(net, plan.pictures)
+    score = fit(net, plan.pictures, schedule, seed, partial(tell, "float"))
+    if keep is not None:
+        save_weights(net, keep)
+    return net, score
 
 
 def stages(bits: Bits, progressive: bool) -> list[Bits]:

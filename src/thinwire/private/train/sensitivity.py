@@ -23,8 +23,23 @@ from thinwire.private.train.qnet import QNet
 from thinwire.private.train.quantizer import Quantizer
 
 Choice = tuple[int, int]  # l_w, l_x
-Omega = dict[str, dict[Choice, float]]
 PROBES = 8
+
+
+@dataclass(frozen=True)
+class Asked:
+    """For which widths: pairs (l_w, l_x) for each layer, and l_x for requants that feed sums and pools."""
+
+    layers: Mapping[str, Sequence[Choice]]
+    requants: Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Omega:
+    """The answers: Omega of each layer, and of each requant on its way to a sum or a pool."""
+
+    layers: Mapping[str, Mapping[Choice, float]]
+    requants: Mapping[str, Mapping[int, float]]
 
 
 @dataclass(frozen=True)
@@ -36,13 +51,22 @@ class Seen:
     grad: Tensor
 
 
-def fisher(net: QNet, x: Tensor, y: Tensor, choices: Mapping[str, Sequence[Choice]]) -> Omega:
-    """Omega in Fisher form for the layers and widths in `choices`; the net stays in floating point."""
-    net, seen = _watch(net, x, y)
-    return {
+def fisher(net: QNet, x: Tensor, y: Tensor, asked: Asked) -> Omega:
+    """Omega in Fisher form; the net stays in floating point."""
+    net, seen = _watch(net, x, y, asked)
+    layers = {
         name: {choice: _fisher(net, name, choice, seen[name]) for choice in wanted}
-        for name, wanted in choices.items()
+        for name, wanted in asked.layers.items()
     }
+    requants = {
+        name: {bits: _weighed(rounded(seen[name].y, bits, signed=False), seen[name]) for bits in wanted}
+        for name, wanted in asked.requants.items()
+    }
+    return Omega(layers, requants)
+
+
+def _weighed(y: Tensor, seen: Seen) -> float:
+    return float(((y - seen.y).square() * seen.grad.square()).sum())
 
 
 @torch.no_grad()
@@ -51,24 +75,23 @@ def _fisher(net: QNet, name: str, choice: Choice, seen: Seen) -> float:
     layer, node = net.layer(name), net.graph[name]
     assert isinstance(node, Weighted)
     x = rounded(seen.x, in_bits, signed=False)
-    y = product(node, x, rounded(layer.weight, weight_bits, signed=True), layer.bias)
-    return float(((y - seen.y).square() * seen.grad.square()).sum())
+    return _weighed(product(node, x, rounded(layer.weight, weight_bits, signed=True), layer.bias), seen)
 
 
-def hutchinson(net: QNet, x: Tensor, y: Tensor, choices: Mapping[str, Sequence[Choice]]) -> Omega:
+def hutchinson(net: QNet, x: Tensor, y: Tensor, asked: Asked) -> Omega:
     """Omega in Hutchinson form; what activations cost comes from the Fisher form at 16-bit weights."""
-    wide = {name: [(16, in_bits) for _, in_bits in wanted] for name, wanted in choices.items()}
-    by_activation = fisher(net, x, y, wide)
-    traces = traces_of_hessian(net, x, y, list(choices))
-    found: Omega = {}
-    for name, wanted in choices.items():
+    wide = {name: [(16, in_bits) for _, in_bits in wanted] for name, wanted in asked.layers.items()}
+    by_activation = fisher(net, x, y, Asked(wide, asked.requants))
+    traces = traces_of_hessian(net, x, y, list(asked.layers))
+    found: dict[str, dict[Choice, float]] = {}
+    for name, wanted in asked.layers.items():
         weight = net_folded(net).layer(name).weight.detach()
         found[name] = {}
         for weight_bits, in_bits in wanted:
             moved = float((rounded(weight, weight_bits, signed=True) - weight).square().sum())
             curved = 0.5 * max(traces[name], 0.0) / weight.numel() * moved
-            found[name][weight_bits, in_bits] = curved * len(x) + by_activation[name][16, in_bits]
-    return found
+            found[name][weight_bits, in_bits] = curved * len(x) + by_activation.layers[name][16, in_bits]
+    return Omega(found, by_activation.requants)
 
 
 def traces_of_hessian(net: QNet, x: Tensor, y: Tensor, names: Sequence[str]) -> dict[str, float]:
@@ -96,15 +119,15 @@ def net_folded(net: QNet) -> QNet:
     return net
 
 
-def _watch(net: QNet, x: Tensor, y: Tensor) -> tuple[QNet, dict[str, Seen]]:
+def _watch(net: QNet, x: Tensor, y: Tensor, asked: Asked) -> tuple[QNet, dict[str, Seen]]:
     net = net_folded(net)
     found = net.trace(x)
-    outputs = {node.name: found[node.name].real for node in net.graph.layers}
+    outputs = {name: found[name].real for name in (*asked.layers, *asked.requants)}
     loss = functional.cross_entropy(found[net.graph.output.name].real, y, reduction="sum")
     grads = torch.autograd.grad(loss, list(outputs.values()))
     seen = {
-        node.name: Seen(found[node.sources[0]].real.detach(), outputs[node.name].detach(), grad)
-        for node, grad in zip(net.graph.layers, grads, strict=True)
+        name: Seen(found[net.graph[name].sources[0]].real.detach(), outputs[name].detach(), grad)
+        for name, grad in zip(outputs, grads, strict=True)
     }
     return net, seen
 
@@ -125,5 +148,5 @@ def product(node: Weighted, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return functional.linear(x.flatten(1), weight, bias)
 
 
-Measure = Callable[[QNet, Tensor, Tensor, Mapping[str, Sequence[Choice]]], Omega]
+Measure = Callable[[QNet, Tensor, Tensor, Asked], Omega]
 MEASURES: Mapping[str, Measure] = MappingProxyType({"fisher": fisher, "hutchinson": hutchinson})

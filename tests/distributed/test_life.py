@@ -1,4 +1,4 @@
-"""The life of a compressor: what it holds (threads, connections) it gives up with its model, or on failure."""
+"""The life of a compressor: it gives up its threads and connections with its model, or on failure."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def table(record: Path, words: Mapping[str, str]) -> str:
         kinds[line.kind].append(line)
     rows = [_row(text, kinds[kind]) for kind, text in words.items() if kinds[kind]]
     head = [
-        "| fault | injections | hangs | survivors that name the right rank | lost residuals | seconds | else |",
+        "| fault | injections | hangs | survivors that name the right rank | lost residuals | seconds | |",
         "|---|---|---|---|---|---|---|",
     ]
     return "\n".join([*head, *rows, _row("**all**", lines)]) + "\n"

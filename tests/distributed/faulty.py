@@ -107,7 +107,7 @@ def train(fault: Fault, inject: bool) -> Ended:
         at = time.monotonic()
         intact = compressor is None or step < 0 or kept == memories_of(compressor)
         return Ended(Failure.of(error), at, step, intact, "")
-    ended = Ended(None, time.monotonic(), STEPS, True, digest(dict(model.state_dict())) + kept, skipped)
+    ended = Ended(None, time.monotonic(), STEPS, True, digest(dict(model.named_parameters())) + kept, skipped)
     compressor.close()
     return ended
 
@@ -221,7 +221,7 @@ def disagree(fault: Fault) -> Ended:
                 one_step_as(model, step, dtype)
     except Exception as error:
         return Ended(Failure.of(error), time.monotonic(), step, True, "")
-    return Ended(None, time.monotonic(), 3, True, digest(dict(model.state_dict())))
+    return Ended(None, time.monotonic(), 3, True, digest(dict(model.named_parameters())))
 
 
 def one_step_as(model: nn.Module, step: int, dtype: torch.dtype) -> None:

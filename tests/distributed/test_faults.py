@@ -8,7 +8,18 @@ from launch import Server
 from verdict import blamed
 
 # Seeds are chosen so that the fault meets a run, not its end. The slow kinds are in the long form.
-FAST = ("kill", "pause", "forward", "backward", "between", "exchange", "codec", "buckets", "disk", "truncated")
+FAST = (
+    "kill",
+    "pause",
+    "forward",
+    "backward",
+    "between",
+    "exchange",
+    "codec",
+    "buckets",
+    "disk",
+    "truncated",
+)
 
 
 @pytest.mark.parametrize("kind", FAST)

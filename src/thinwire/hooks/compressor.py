@@ -72,7 +72,9 @@ class Compressor:
             raise explained from (None if explained is error else error)
         # Neither may hold the compressor: its thread would keep alive what ends it.
         clock = self.engine.clock
-        self._worker = Worker(lambda error: blame.explain(error, clock.current, group), group.close)
+        self._worker = Worker(
+            lambda error: blame.explain(error, clock.current, group), group.close, group.abort
+        )
         self._release_with(self)
 
     @property

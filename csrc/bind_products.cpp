@@ -7,6 +7,8 @@
 namespace {
 
 template <typename T>
+using Dense = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <typename T>
 using Rows = nb::ndarray<T, nb::ndim<2>, nb::device::cpu>;
 
 tw::Matrix matrix_of(const Rows<const float>& m) { return {m.data(), m.stride(0), m.stride(1)}; }
@@ -28,11 +30,18 @@ class Products {
                       room.get());
   }
 
-  void orthonormal(nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu> p) const {
+  void orthonormal(Dense<float> p) const {
     require(p.shape(1) <= p.shape(0), "orthonormal: more columns than rows");
     nb::gil_scoped_release release;
     const std::unique_ptr<double[]> room(new double[(p.shape(1) + 1) * p.shape(0)]);
     kernels_->orthonormal(p.data(), static_cast<int64_t>(p.shape(0)), static_cast<int64_t>(p.shape(1)), room.get());
+  }
+
+  void eigen(Dense<double> a, Flat<double> values) const {
+    require(a.shape(0) == a.shape(1) && values.size() == a.shape(0), "eigen: shapes differ");
+    nb::gil_scoped_release release;
+    const std::unique_ptr<double[]> room(new double[5 * a.shape(0)]);
+    kernels_->eigen(a.data(), static_cast<int64_t>(a.shape(0)), values.data(), room.get());
   }
 
  private:
@@ -46,5 +55,6 @@ void bind_products(nb::module_& m) {
   nb::class_<Products>(m, "Products")
       .def(nb::init<const std::string&>())
       .def("product", &Products::product, in("a"), in("b"), in("start"), in("c"))
-      .def("orthonormal", &Products::orthonormal, in("p"));
+      .def("orthonormal", &Products::orthonormal, in("p"))
+      .def("eigen", &Products::eigen, in("a"), in("values"));
 }

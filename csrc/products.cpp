@@ -1,6 +1,7 @@
 // Products in a fixed order of additions, compiled once per instruction set (TW_ISA names the namespace).
 #include "products.h"
 
+#include "eigen.h"
 #include "vectors.h"
 
 namespace tw::TW_ISA {
@@ -66,18 +67,18 @@ void pack(const Matrix& b, int64_t k, int64_t depth, const Strip& s, float* into
   }
 }
 
-// All rows of c for one strip and `depth` terms. `start` is null if c holds the sums so far.
-void run_strip(const Matrix& a, const float* b, int64_t b_row, const float* start, int64_t row, int64_t rows,
-               int64_t depth, const Strip& s, float* c, int64_t c_row) {
-  for (int64_t i = row; i < row + rows;) {
-    const int64_t count = row + rows - i < s.most_rows ? row + rows - i : s.most_rows;
+// Some rows of c, one strip, `depth` terms. `start` is null if c holds the sums so far; a and c begin with the rows.
+void run_strip(const Matrix& a, const float* b, int64_t b_row, const float* start, int64_t rows, int64_t depth,
+               const Strip& s, float* c, int64_t c_row) {
+  for (int64_t i = 0; i < rows;) {
+    const int64_t count = least(rows - i, s.most_rows);
     const float* from = start != nullptr ? start + s.first : c + i * c_row + s.first;
     const int64_t from_row = start != nullptr ? 0 : c_row;
     float* to = c + i * c_row + s.first;
     if (s.count == s.width) {
       s.tiles[count - 1](a.data + i * a.row, a.row, a.column, b, b_row, depth, from, from_row, to, c_row);
     } else {
-      alignas(64) float spare[8 * kPair] = {};
+      alignas(64) float spare[kBand * kPair] = {};
       for (int64_t r = 0; r < count; ++r)
         for (int64_t n = 0; n < s.count; ++n) spare[r * s.width + n] = from[r * from_row + n];
       s.tiles[count - 1](a.data + i * a.row, a.row, a.column, b, b_row, depth, spare, s.width, spare, s.width);
@@ -88,27 +89,41 @@ void run_strip(const Matrix& a, const float* b, int64_t b_row, const float* star
   }
 }
 
+// A band of rows of a, as tiles read it: as it lies, or as a copy if its rows are not contiguous.
+Matrix band(const Matrix& a, int64_t row, int64_t k, int64_t rows, int64_t depth, float* into) {
+  const float* from = a.data + row * a.row + k * a.column;
+  if (a.column == 1) return {from, a.row, 1};
+  for (int64_t d = 0; d < depth; ++d)
+    for (int64_t r = 0; r < rows; ++r) into[d * kBand + r] = from[r * a.row + d * a.column];
+  return {into, 1, kBand};
+}
+
 // b is packed once and read for every row.
 void product_packed(const Matrix& a, const Matrix& b, const float* start, int64_t rows, int64_t depth,
                     int64_t columns, float* c, int64_t c_row, float* room) {
-  const int64_t step = packed_depth(depth, columns);
-  for (int64_t k = 0; k < depth; k += step) {
-    const int64_t deep = depth - k < step ? depth - k : step;
-    float* into = room;
-    for (int64_t n = 0; n < columns;) {
-      const Strip s = strip_at(n, columns);
-      pack(b, k, deep, s, into);
-      into += deep * s.width;
-      n += s.width;
-    }
-    const Matrix part{a.data + k * a.column, a.row, a.column};
-    for (int64_t i = 0; i < rows; i += 8) {
-      const float* packed = room;
-      for (int64_t n = 0; n < columns;) {
-        const Strip s = strip_at(n, columns);
-        run_strip(part, packed, s.width, k == 0 ? start : nullptr, i, rows - i < 8 ? rows - i : 8, deep, s, c, c_row);
-        packed += deep * s.width;
+  const Pack most = Pack::of(depth, columns);
+  float* const band_room = room + most.depth * most.columns;
+  for (int64_t first = 0; first < columns; first += most.columns) {
+    const int64_t end = least(columns, first + most.columns);
+    for (int64_t k = 0; k < depth; k += most.depth) {
+      const int64_t deep = least(depth - k, most.depth);
+      float* into = room;
+      for (int64_t n = first; n < end;) {
+        const Strip s = strip_at(n, end);
+        pack(b, k, deep, s, into);
+        into += deep * s.width;
         n += s.width;
+      }
+      for (int64_t i = 0; i < rows; i += kBand) {
+        const int64_t count = least(rows - i, kBand);
+        const Matrix part = band(a, i, k, count, deep, band_room);
+        const float* packed = room;
+        for (int64_t n = first; n < end;) {
+          const Strip s = strip_at(n, end);
+          run_strip(part, packed, s.width, k == 0 ? start : nullptr, count, deep, s, c + i * c_row, c_row);
+          packed += deep * s.width;
+          n += s.width;
+        }
       }
     }
   }
@@ -119,14 +134,14 @@ void product_in_place(const Matrix& a, const Matrix& b, const float* start, int6
                       int64_t columns, float* c, int64_t c_row) {
   alignas(64) float spare[kInPlace * kPair];
   for (int64_t k = 0; k < depth; k += kInPlace) {
-    const int64_t deep = depth - k < kInPlace ? depth - k : kInPlace;
+    const int64_t deep = least(depth - k, kInPlace);
     const Matrix part{a.data + k * a.column, a.row, a.column};
     for (int64_t n = 0; n < columns;) {
       const Strip s = strip_at(n, columns);
       const bool whole = s.count == s.width;
       if (!whole) pack(b, k, deep, s, spare);
-      run_strip(part, whole ? b.data + k * b.row + n : spare, whole ? b.row : s.width, k == 0 ? start : nullptr, 0,
-                rows, deep, s, c, c_row);
+      run_strip(part, whole ? b.data + k * b.row + n : spare, whole ? b.row : s.width, k == 0 ? start : nullptr, rows,
+                deep, s, c, c_row);
       n += s.width;
     }
   }
@@ -134,39 +149,23 @@ void product_in_place(const Matrix& a, const Matrix& b, const float* start, int6
 
 void product(const Matrix& a, const Matrix& b, const float* start, int64_t rows, int64_t depth, int64_t columns,
              float* c, int64_t c_row, float* room) {
-  const int64_t padded = (columns + kStrip - 1) / kStrip * kStrip;
-  for (int64_t n = 0; n < padded; ++n) room[n] = start != nullptr && n < columns ? start[n] : 0.0f;
+  for (int64_t n = 0; n < padded(columns); ++n) room[n] = start != nullptr && n < columns ? start[n] : 0.0f;
   if (depth == 0)
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t n = 0; n < columns; ++n) c[i * c_row + n] = room[n];
   else if (rows < kFewRows && b.column == 1)
     product_in_place(a, b, room, rows, depth, columns, c, c_row);
   else
-    product_packed(a, b, room, rows, depth, columns, c, c_row, room + padded);
-}
-
-// x . y: the upper half of what is left is added on the lower one until one number is left.
-double dot(const double* __restrict x, const double* __restrict y, int64_t count, double* __restrict terms) {
-  for (int64_t i = 0; i < count; ++i) terms[i] = x[i] * y[i];
-  while (count > 1) {
-    const int64_t half = (count + 1) / 2;
-    for (int64_t i = 0; i < count - half; ++i) terms[i] += terms[i + half];
-    count = half;
-  }
-  return count == 0 ? 0.0 : terms[0];
+    product_packed(a, b, room, rows, depth, columns, c, c_row, room + padded(columns));
 }
 
 double length_of(const double* x, int64_t count, double* terms) { return __builtin_sqrt(dot(x, x, count, terms)); }
 
 // Takes the directions of the columns before it out of column j, twice: once leaves too much of them.
 void clean(double* q, int64_t j, int64_t rows, double* terms) {
-  double* __restrict mine = q + j * rows;
+  double* const mine = q + j * rows;
   for (int round = 0; round < 2; ++round)
-    for (int64_t i = 0; i < j; ++i) {
-      const double* __restrict other = q + i * rows;
-      const double share = dot(other, mine, rows, terms);
-      for (int64_t k = 0; k < rows; ++k) mine[k] -= share * other[k];
-    }
+    for (int64_t i = 0; i < j; ++i) take_off(q + i * rows, dot(q + i * rows, mine, rows, terms), rows, mine);
 }
 
 // Column j where it depends on those before it: the first unit vector that is far enough from all of them.
@@ -204,6 +203,6 @@ void orthonormal(float* p, int64_t rows, int64_t columns, double* room) {
 
 }  // namespace
 
-extern const ProductsKernels products{product, orthonormal};
+extern const ProductsKernels products{product, orthonormal, eigen};
 
 }  // namespace tw::TW_ISA

@@ -148,6 +148,8 @@ class ProductsKernels(Protocol):
 
     def orthonormal(self, p: Tensor, /) -> None: ...
 
+    def eigen(self, a: Tensor, values: Tensor, /) -> None: ...
+
 
 class FourierKernels(Protocol):
     """Rows of numbers; the six tables are those of roots.Turning; results are written in place."""

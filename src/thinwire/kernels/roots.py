@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch import Tensor
 from thinwire.kernels.reference.butterflies import run_passes
 
 _TERMS = 9  # of either series: enough for an eighth of a turn in float64
+_SHARED = 1 << 16  # tables of rows up to this length are made once; longer ones belong to who asked
 RADICES = (4, 2, 3, 5)  # passes in this order: later ones then work on long runs of numbers
 
 
@@ -115,3 +116,13 @@ class Turning:
         if not self.cosine:
             return torch.zeros(0, 2)
         return roots(torch.arange((self.length + 1) // 2), 4 * self.length)
+
+
+def turning(length: int, cosine: bool, device: torch.device) -> Turning:
+    """The transform of one length; lanes share the tables of short ones."""
+    return _shared(length, cosine, device) if length <= _SHARED else Turning(length, cosine, device)
+
+
+@lru_cache(maxsize=64)
+def _shared(length: int, cosine: bool, device: torch.device) -> Turning:
+    return Turning(length, cosine, device)

@@ -11,6 +11,11 @@ import math
 import torch
 from torch import Tensor
 
+from thinwire.kernels.reference.eigen import eigen
+from thinwire.kernels.reference.folding import dot, length
+
+__all__ = ["eigen", "orthonormal", "product"]
+
 DEPENDENT = 2.0**-40  # what is left of a column that depends on others, as a part of it
 
 
@@ -25,16 +30,6 @@ def product(a: Tensor, b: Tensor, start: Tensor, c: Tensor, /) -> None:
     c.masked_fill_(c.isnan(), math.nan)
 
 
-def dot(x: Tensor, y: Tensor) -> Tensor:
-    """x . y: the upper half of what is left is added on the lower one until one number is left."""
-    terms = x * y
-    while terms.numel() > 1:
-        half = (terms.numel() + 1) // 2
-        terms[: terms.numel() - half] += terms[half:]
-        terms = terms[:half]
-    return terms.sum()  # of one number, or of none
-
-
 def orthonormal(p: Tensor, /) -> None:
     """Makes the columns orthonormal, in place: Gram and Schmidt in float64, every column cleaned twice.
 
@@ -46,17 +41,13 @@ def orthonormal(p: Tensor, /) -> None:
         p.fill_(math.nan)
         return
     for j, column in enumerate(columns):
-        whole = _length(column)
+        whole = length(column)
         _clean(column, columns[:j])
-        left = _length(column)
+        left = length(column)
         if not left > whole * DEPENDENT:
             left = _complete(column, columns[:j])
         column /= left
     p.copy_(torch.stack(columns, 1))
-
-
-def _length(column: Tensor) -> float:
-    return math.sqrt(float(dot(column, column)))  # torch.sqrt need not round as IEEE 754 wants it
 
 
 def _clean(column: Tensor, before: list[Tensor]) -> None:
@@ -70,7 +61,7 @@ def _complete(column: Tensor, before: list[Tensor]) -> float:
     for unit in range(rows):
         column.zero_()[unit] = 1.0
         _clean(column, before)
-        left = _length(column)
+        left = length(column)
         if left * left * (2 * rows) >= rows - len(before):
             break
     return left

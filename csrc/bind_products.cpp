@@ -19,7 +19,7 @@ class Products {
 
   void product(Rows<const float> a, Rows<const float> b, Flat<const float> start, Rows<float> c) const {
     require(a.shape(1) == b.shape(0) && c.shape(0) == a.shape(0) && c.shape(1) == b.shape(1), "product: shapes differ");
-    require(c.stride(1) == 1 || c.shape(1) <= 1, "product: rows of the result must be contiguous");
+    if (c.stride(1) != 1 && c.shape(1) > 1) throw nb::type_error("product: rows of the result must be contiguous");
     require(start.size() == 0 || start.size() == b.shape(1), "product: start must be empty or a row of the result");
     const auto rows = static_cast<int64_t>(a.shape(0)), depth = static_cast<int64_t>(a.shape(1)),
                columns = static_cast<int64_t>(b.shape(1));

@@ -29,9 +29,9 @@ class LowRank(LinearStage):
     3. the mean is P Y^T with Y = mean_i Y_i, and Q = Y starts the next step (warm start)
 
     The first Q is random and follows from the tensor's name. What a worker's own P Y_i^T does not hold is
-    kept back (memory "residual"). All products and the orthonormalising add in one order (kernels/products):
-    every rank has the same P and the same mean, whatever its CPU and its threads. `start`: steps that travel uncompressed before. `min_ratio`: matrices that
-    do not shrink that much stay dense.
+    kept back (memory "residual"). Products and orthonormalising add in one order (kernels/products): every
+    rank has the same P and the same mean, whatever its CPU and its threads. `start`: steps that travel
+    uncompressed before. `min_ratio`: matrices that do not shrink that much stay dense.
 
     Vogels et al., "PowerSGD", NeurIPS 2019.
     """

@@ -91,6 +91,6 @@ class Components:
 
     def width(self, energy: float, most: int) -> int:
         """The fewest eigenvectors that hold a share of the variance, at least one and at most `most`."""
-        values = self.values.tolist()
+        values: list[float] = self.values.tolist()
         enough = energy * math.fsum(values)
         return min(most, 1 + sum(held < enough for held in accumulate(values)))

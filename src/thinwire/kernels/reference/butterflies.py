@@ -2,8 +2,9 @@
 
 A pass of radix r takes groups of n = r m points apart, with s interleaved transforms:
 
-    y[q + s (r p + k)] = w^(p k) sum_j x[q + s (p + m j)] v^(j k),   w = exp(-2 pi i / n), v = exp(-2 pi i / r)
+    y[q + s (r p + k)] = w^(p k) sum_j x[q + s (p + m j)] v^(j k)
 
+with w = exp(-2 pi i / n), v = exp(-2 pi i / r).
 Every product and every sum is rounded by itself. Group p = 0 is not multiplied: its factors are 1.
 """
 
@@ -29,7 +30,10 @@ def run_passes(re: Tensor, im: Tensor, radices: Sequence[int], factors: Tensor) 
         m = n // radix
         count = (radix - 1) * (m - 1)
         own = factors[first : first + count].view(m - 1, radix - 1, 2)
-        pieces = [(re.view(rows, radix, m, stride)[:, j], im.view(rows, radix, m, stride)[:, j]) for j in range(radix)]
+        pieces = [
+            (re.view(rows, radix, m, stride)[:, j], im.view(rows, radix, m, stride)[:, j])
+            for j in range(radix)
+        ]
         turned = _TURNS[radix](pieces)
         results = [turned[0], *(_factored(z, own[:, k]) for k, z in enumerate(turned[1:]))]
         re = torch.stack([z[0] for z in results], 2).view(rows, -1)

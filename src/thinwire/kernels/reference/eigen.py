@@ -29,8 +29,9 @@ def eigen(a: Tensor, values: Tensor, /) -> None:
     1. a = Q T Q^T with T tridiagonal, by Householder's reflections
     2. QL sweeps with implicit shifts on T; the rows of Q^T turn with them
 
-    What is not finite gives NaN. Bowdler, Martin, Reinsch and Wilkinson, "The QR and QL algorithms for symmetric
-    matrices", 1968.
+    What is not finite gives NaN.
+
+    Bowdler, Martin, Reinsch and Wilkinson, "The QR and QL algorithms for symmetric matrices", 1968.
     """
     if not bool(a.isfinite().all()):
         a.fill_(math.nan)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeVar
-
-T = TypeVar("T", bound=Any)  # a tensor or an array
+from typing import Any
 
 
-def folded(terms: T) -> T:
-    """The sum over the first dimension, in place: the upper half of what is left is added on the lower one."""
+def folded(terms: Any) -> Any:
+    """The sum of a tensor or an array over its first dimension, whose memory it uses:
+
+    the upper half of what is left is added on the lower one, until one is left.
+    """
     while terms.shape[0] > 1:
         half = (terms.shape[0] + 1) // 2
         terms[: terms.shape[0] - half] += terms[half:]
@@ -17,7 +18,7 @@ def folded(terms: T) -> T:
     return terms.sum(0)  # of one, or of none
 
 
-def dot(x: T, y: T) -> T:
+def dot(x: Any, y: Any) -> Any:
     return folded(x * y)
 
 

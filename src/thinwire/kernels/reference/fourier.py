@@ -1,4 +1,4 @@
-"""Fourier and cosine transforms of rows in elementwise operations: what the native ones must equal bit for bit."""
+"""Fourier and cosine transforms of rows in elementwise operations: native ones equal them bit for bit."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def forward(
     y: Tensor,
     /,
 ) -> None:
-    """Rows of n numbers x to rows of ceil(n/2) pairs (X_0, X_(n/2)), sqrt(2) X_1, ..., with X = rfft(x) / sqrt(n),
+    """Rows of n numbers to rows of ceil(n/2) pairs (X_0, X_(n/2)), sqrt(2) X_1, ..., X = rfft(x) / sqrt(n);
 
     or, with `cosines`, to rows of n cosines (DCT-II, orthonormal):
 
     1. v = x_0, x_2, x_4, ..., x_5, x_3, x_1 (cosines only)
-    2. even n: Z = the complex transform of v_0 + i v_1, v_2 + i v_3, ..., and X by untangling it; odd n: Z = X
+    2. X: even n by untangling the complex transform of v_0 + i v_1, v_2 + i v_3, ...; odd n as it is
     3. y_k and -y_(n-k) are the parts of exp(-i pi k / 2n) X_k (cosines only)
     """
     n = int(sizes[0])
@@ -66,7 +66,7 @@ def inverse(
     x: Tensor,
     /,
 ) -> None:
-    """Back again: the same steps backwards; a complex transform with its parts exchanged is the inverse one."""
+    """Back again: the same steps backwards; with its parts exchanged the complex transform is the inverse."""
     n = int(sizes[0])
     ends = ends.view(-1, 2)
     if cosines.numel():
@@ -90,7 +90,7 @@ def inverse(
 
 
 def _transform(z: Point, sizes: Tensor, passes: Tensor, chirp: Tensor, spectrum: Tensor) -> Point:
-    """The complex transform; if no radices make up its length, Bluestein's way: a convolution with a chirp."""
+    """The complex transform; where no radices make up its length, a convolution with a chirp (Bluestein)."""
     _, points, inner, *radices = sizes.tolist()
     factors = passes.view(-1, 2)
     if inner == points:
@@ -103,7 +103,7 @@ def _transform(z: Point, sizes: Tensor, passes: Tensor, chirp: Tensor, spectrum:
 
 
 def _untangle(z: Point, ends: Tensor, back: bool) -> Point:
-    """Points of the complex transform of pairs of numbers to the spectrum; and back, with factors mirrored."""
+    """Points of the complex transform of pairs of numbers to the spectrum; back with factors mirrored."""
     points = z[0].shape[1]
     whole, part = ends[0]
     re, im = torch.empty_like(z[0]), torch.empty_like(z[1])

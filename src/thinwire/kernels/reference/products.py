@@ -1,7 +1,7 @@
 """Matrix products in one written-down order of additions: what the native ones must equal bit for bit.
 
-Elementwise operations only: torch's own products and sums give other bits with another number of threads, with
-operands that lie elsewhere in memory, and on another kind of CPU.
+Elementwise operations only: torch's own products and sums give other bits with another number of threads,
+with operands that lie elsewhere in memory, and on another kind of CPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEPENDENT = 2.0**-40  # what is left of a column that depends on others, as a pa
 
 
 def product(a: Tensor, b: Tensor, start: Tensor, c: Tensor, /) -> None:
-    """c_in = start_n + a_i0 b_0n + a_i1 b_1n + ..., one term after the other, each rounded before it is added.
+    """c_in = start_n + a_i0 b_0n + a_i1 b_1n + ..., term by term, each rounded before it is added.
 
     An empty `start` is 0. What is no number becomes one NaN: its bits would depend on the order of operands.
     """

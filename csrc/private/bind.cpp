@@ -1,8 +1,10 @@
 // The extension module thinwire._private: checks sizes, releases the GIL, calls the core. The only file that knows Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -137,6 +139,7 @@ size_t leaf_bytes(int k) { return (size_t{128} / static_cast<size_t>(k) << k) * 
 
 // AES-CTR key stream under one key.
 struct Prg {
+  Prg(const Prg&) = delete;
   explicit Prg(const Bytes& key) {
     require(key.size() == 16, "the key must be 16 bytes");
     cipher = Cipher(Cipher::Mode::kCtr, key.data());
@@ -151,6 +154,7 @@ struct Prg {
 
 // AES-ECB under one key: the permutation itself, for the trees of the set-up and for the published vectors.
 struct Permutation {
+  Permutation(const Permutation&) = delete;
   explicit Permutation(const Bytes& key) {
     require(key.size() == 16, "the key must be 16 bytes");
     cipher = Cipher(Cipher::Mode::kEcb, key.data());
@@ -162,11 +166,6 @@ struct Permutation {
   }
   Cipher cipher;
 };
-
-Hash make_hash(const Bytes& key) {
-  require(key.size() == 32, "the key must be 32 bytes");
-  return Hash(key.data());
-}
 
 }  // namespace
 
@@ -242,7 +241,10 @@ NB_MODULE(_private, m) {
       });
 
   nb::class_<Hash>(m, "Hash")
-      .def("__init__", [](Hash* self, Bytes key) { new (self) Hash(make_hash(key)); })
+      .def("__init__", [](Hash* self, Bytes key) {
+        require(key.size() == 32, "the key must be 32 bytes");
+        new (self) Hash(key.data());
+      })
       .def("pads",
            [](const Hash& self, Bytes rows, std::optional<Bytes> delta, uint64_t first_index, Out<uint64_t> out) {
              require(rows.size() == 16 * out.size(), "one row of 16 bytes per pad");

@@ -9,6 +9,7 @@ namespace tw::crypt {
 
 class Hash {
  public:
+  Hash(const Hash&) = delete;
   explicit Hash(const uint8_t* key);  // 32 bytes: the key of pi, then that of the permutation that folds KK13's rows
 
   // Low 64 bits of H(rows[t] ^ delta, (first_index + t, 0)); delta may be null.

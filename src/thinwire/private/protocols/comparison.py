@@ -28,19 +28,21 @@ class Comparison(Operator):
        digit against its own, masked by the server's random shares. With KK13 the same lookup makes bit triples:
        two per 1-of-16 OT.
     2. Level by level, neighbours join: gt = gt_hi xor eq_hi gt_lo, eq = eq_hi eq_lo (Conjunction).
-    3. Trees named in `tops` are joined with tree 0, whose own result stays available: the wrap of low bits is
-       a prefix of the comparison of all bits.
+    3. Whole trees are joined the same way. A low tree's own result stays available: the wrap of low bits is a
+       prefix of the comparison of all bits.
     """
 
     count: int
     forest: Forest
     kind: OtKind
+    spare_ands: int = 0  # triples per element that are left for the caller
 
     @property
     def _lookup(self) -> Lookup:
         columns = [column for tree in self.forest.trees for column in tree.columns(self.count, self.kind)]
-        if self.kind.kk13 and self.forest.num_ands:
-            columns.append(Column(-(-self.count * self.forest.num_ands // 2), 4, 2))
+        num_triples = self.count * (self.forest.num_ands + self.spare_ands)
+        if self.kind.kk13 and num_triples:
+            columns.append(Column(-(-num_triples // 2), 4, 2))
         return Lookup(tuple(columns), SERVER, self.kind)
 
     @property
@@ -49,8 +51,7 @@ class Comparison(Operator):
             (sum(not join.with_eq for join in level), sum(join.with_eq for join in level))
             for level in self.forest.levels
         ]
-        if self.forest.tops:
-            counts.append((len(self.forest.tops), 0))
+        counts += [(len(stage), 0) for stage in self.forest.stages]
         return [Conjunction(single * self.count, double * self.count, self.kind) for single, double in counts]
 
     def messages(self) -> Messages:
@@ -58,7 +59,11 @@ class Comparison(Operator):
         return tuple(message for step in steps for message in step.messages())
 
     def run(self, party: Party, numbers: Sequence[Words]) -> list[Bytes]:
-        """Shares of [a > b] per tree (joined with tree 0 for `tops`); numbers: this party's, one per tree."""
+        """Shares of [a > b] per tree (joined as the stages say); numbers: this party's, one per tree."""
+        return self.run_with_spare(party, numbers)[0]
+
+    def run_with_spare(self, party: Party, numbers: Sequence[Words]) -> tuple[list[Bytes], Triples | None]:
+        """The same, and the triples that were not used."""
         digits = [
             ((number >> np.uint64(4 * place)) & mask(width)).astype(np.uint8)
             for tree, number in zip(self.forest.trees, numbers, strict=True)
@@ -73,15 +78,15 @@ class Comparison(Operator):
             gt, eq = self._join(party, level, step, gt, eq, part)
             used += step.num_ands
         roots = [nodes[0] for nodes in gt]
-        if self.forest.tops:
-            step = conjunctions[-1]
+        for stage, step in zip(self.forest.stages, conjunctions[len(self.forest.levels) :], strict=True):
             part = triples and triples.part(used, used + step.num_ands)
-            e = np.concatenate([eq[top][0] for top in self.forest.tops])
-            low = np.concatenate([roots[0]] * len(self.forest.tops))
-            joined, _ = step.run(party, e, low, low[:0], part)
-            for top, product in zip(self.forest.tops, joined.reshape(-1, self.count), strict=True):
-                roots[top] = roots[top] ^ product
-        return roots
+            e = np.concatenate([eq[high][0] for high, _ in stage])
+            g = np.concatenate([roots[low] for _, low in stage])
+            joined, _ = step.run(party, e, g, g[:0], part)
+            for (high, _), product in zip(stage, joined.reshape(-1, self.count), strict=True):
+                roots[high] = roots[high] ^ product
+            used += step.num_ands
+        return roots, triples and triples.part(used, used + self.count * self.spare_ands)
 
     def _by_tree(self, digits: list[Bytes]) -> Nodes:
         nodes, start = [], 0

@@ -47,10 +47,14 @@ class Tree:
 
 @dataclass(frozen=True)
 class Forest:
-    """Trees that are reduced side by side, level by level; then each of `tops` is joined with tree 0."""
+    """Trees that are reduced side by side, level by level; then whole trees are joined, stage by stage.
+
+    A stage holds pairs (high, low): tree `high` becomes the comparison of its bits above those of tree `low`.
+    Low trees keep their own result, so that comparisons with equal low bits pay for them once.
+    """
 
     trees: tuple[Tree, ...]
-    tops: tuple[int, ...] = ()
+    stages: tuple[tuple[tuple[int, int], ...], ...] = ()
 
     @property
     def levels(self) -> tuple[tuple[Join, ...], ...]:
@@ -70,4 +74,21 @@ class Forest:
     @property
     def num_ands(self) -> int:
         """ANDs per element."""
-        return sum(1 + join.with_eq for level in self.levels for join in level) + len(self.tops)
+        return sum(1 + join.with_eq for level in self.levels for join in level) + sum(map(len, self.stages))
+
+
+def stacked(*parts: int, tops: int) -> Forest:
+    """`tops` comparisons whose bits differ in the highest part only: lower parts are compared once.
+
+    parts: bits of the parts, lowest first; parts of 0 bits are left out. The last `tops` trees are the results;
+    tree 0 is the comparison of the lowest part alone.
+
+    >>> stacked(8, 9, tops=2).stages
+    (((1, 0), (2, 0)),)
+    """
+    lower = [bits for bits in parts[:-1] if bits]
+    trees = [Tree(bits, with_eq=place > 0) for place, bits in enumerate(lower)]
+    highest = [Tree(parts[-1], with_eq=bool(lower))] * tops
+    chain = tuple(((place, place - 1),) for place in range(1, len(lower)))
+    last = (tuple((len(lower) + top, len(lower) - 1) for top in range(tops)),) if lower else ()
+    return Forest((*trees, *highest), chain + last)

@@ -6,7 +6,7 @@ pump (the thread that reads and writes a socket), stream (a Channel over a socke
 
 from thinwire.private.link.channel import Channel
 from thinwire.private.link.counters import Counters
-from thinwire.private.link.frame import framed_bytes, num_frames
+from thinwire.private.link.frame import FRAME_OVERHEAD_BYTES, framed_bytes, num_frames
 from thinwire.private.link.memory import memory_pair
 
-__all__ = ["Channel", "Counters", "framed_bytes", "memory_pair", "num_frames"]
+__all__ = ["FRAME_OVERHEAD_BYTES", "Channel", "Counters", "framed_bytes", "memory_pair", "num_frames"]

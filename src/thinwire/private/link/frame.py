@@ -1,8 +1,8 @@
-"""A frame: length, sequence number, checksum, payload; a message is cut into frames of at most 1 MiB.
+"""A frame: length, sequence number, checksum, payload; a message is cut into frames of at most 16 MiB.
 
 The bytes of a frame, integers little-endian:
 
-    0   u32  length of the payload, at most 2^20; the top bit marks an abort, whose payload is a sentence
+    0   u32  length of the payload, at most 2^24; the top bit marks an abort, whose payload is a sentence
     4   u32  sequence number: frames of this direction before this one, modulo 2^32
     8   u32  CRC-32 (as in zlib) over bytes 0..7 and the payload
     12  ...  payload
@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 from thinwire.errors import LinkError
 
-MAX_FRAME_BYTES = 1 << 20
+MAX_FRAME_BYTES = 1 << 24
 HEADER = struct.Struct("<III")
-HEADER_BYTES = HEADER.size
+FRAME_OVERHEAD_BYTES = HEADER.size
 MAX_REASON_BYTES = 500
 _ABORT = 1 << 31
 
@@ -39,7 +39,7 @@ class Header(NamedTuple):
 def num_frames(num_bytes: int) -> int:
     """Frames of a message; an empty message is not sent at all.
 
-    >>> num_frames(0), num_frames(1), num_frames(1 << 20), num_frames((1 << 20) + 1)
+    >>> num_frames(0), num_frames(1), num_frames(1 << 24), num_frames((1 << 24) + 1)
     (0, 1, 1, 2)
     """
     return -(-num_bytes // MAX_FRAME_BYTES)
@@ -51,7 +51,7 @@ def framed_bytes(num_bytes: int) -> int:
     >>> framed_bytes(100)
     112
     """
-    return num_bytes + HEADER_BYTES * num_frames(num_bytes)
+    return num_bytes + FRAME_OVERHEAD_BYTES * num_frames(num_bytes)
 
 
 def cut(message: memoryview) -> Iterator[memoryview]:

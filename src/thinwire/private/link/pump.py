@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from thinwire.errors import LinkError
 from thinwire.private.link.frame import (
-    HEADER_BYTES,
+    FRAME_OVERHEAD_BYTES,
     MAX_REASON_BYTES,
     Header,
     check_payload,
@@ -134,7 +134,7 @@ class _Turns:
 
     def __init__(self, pump: Pump) -> None:
         self._pump, self._socket = pump, pump._socket
-        self._header = bytearray(HEADER_BYTES)
+        self._header = bytearray(FRAME_OVERHEAD_BYTES)
         self._expected: Header | None = None  # the header of the payload being read
         self._target, self._filled = memoryview(self._header), 0
         self._payload = bytearray()

@@ -12,11 +12,12 @@ import numpy as np
 from thinwire.private.compiler import steps_of
 from thinwire.private.errors import ModelError
 from thinwire.private.link.channel import Channel
-from thinwire.private.message import Traffic, last_sender, traffic
+from thinwire.private.link.counters import Counters
+from thinwire.private.message import SERVER, Traffic, last_sender, traffic
 from thinwire.private.net.graph import WEIGHTS, Graph
 from thinwire.private.net.oracle import check_input
 from thinwire.private.net.value import IntArray
-from thinwire.private.net.widths import settle
+from thinwire.private.ot.prg import Words
 from thinwire.private.ot.suite import setup_messages
 from thinwire.private.protocols.party import Party
 from thinwire.private.protocols.product import Seeds
@@ -74,10 +75,11 @@ class Program:
         return sum(chosen, Traffic())
 
     def digest(self) -> bytes:
-        """What both parties must agree on: the public graph, the variant, the batch and every message size."""
-        parts = [self.variant, self.batch]
-        parts += [astuple(m) for step in self.steps for m in step.messages]  # type: ignore[misc]
-        parts += [(s.layer, s.operator, s.phase) for s in self.steps]  # type: ignore[misc]
+        """What both parties must agree on: the public graph, the variant, the batch and every message
+        size."""
+        parts: list[object] = [self.variant, self.batch]
+        parts += [astuple(m) for step in self.steps for m in step.messages]
+        parts += [(s.layer, s.operator, s.phase) for s in self.steps]
         return hashlib.sha256(repr(parts).encode()).digest()
 
 
@@ -89,7 +91,7 @@ def prepare_graph(graph: Graph, variant: Variant) -> Graph:
     if not variant.clamp:
         graph = graph.fast()
     if variant.tight_acc and graph.acc_rule != WEIGHTS:
-        graph = settle(graph, WEIGHTS)
+        graph = graph.settle(WEIGHTS)
     return graph
 
 
@@ -134,22 +136,28 @@ class Player:
         self._prepared.append(prepared)
 
     def infer(self, x: IntArray | None = None) -> IntArray | None:
-        """The online phase: the client gives pictures (batch, *shape) and gets the output, the server None."""
+        """The online phase: the client gives pictures (batch, *shape) and gets the output, the server
+        None."""
+        graph = self.program.graph
+        if self.role == SERVER:
+            share = np.zeros(graph.input.value.size * self.program.batch, np.uint64)
+        else:
+            share = self._checked(x)
         if not self._prepared:
             self.prepare()
         run = self._run(self._prepared.pop(0))
-        graph, count = self.program.graph, self.program.graph.input.value.size * self.program.batch
-        if run.party.is_server:
-            run.shares[graph.input.name] = np.zeros(count, np.uint64)
-        else:
-            if x is None:
-                raise ModelError("the client must give its pictures")
-            pictures = check_input(graph, x)
-            if len(pictures) != self.program.batch:
-                raise ModelError(f"{len(pictures)} pictures for a program of batch {self.program.batch}")
-            run.shares[graph.input.name] = encode(pictures, 64)
+        run.shares[graph.input.name] = share
         self._play(ONLINE, run)
         return run.result
+
+    def _checked(self, x: IntArray | None) -> Words:
+        """The client's pictures; refused before anything of them is used."""
+        if x is None:
+            raise ModelError("the client must give its pictures")
+        pictures = check_input(self.program.graph, x)
+        if len(pictures) != self.program.batch:
+            raise ModelError(f"{len(pictures)} pictures for a program of batch {self.program.batch}")
+        return encode(pictures, 64)
 
     def _run(self, prepared: Prepared) -> Run:
         if self._party is None:
@@ -162,9 +170,9 @@ class Player:
             step.act(run)
             self._note(step.layer, step.operator, phase, start, before)
 
-    def _note(self, layer: str, operator: str, phase: str, start: float, before: object) -> None:
-        passed = self.channel.counters - before  # type: ignore[operator]
+    def _note(self, layer: str, operator: str, phase: str, start: float, before: Counters) -> None:
+        passed = self.channel.counters - before
         sent, received = passed.sent_bytes, passed.received_bytes
-        server, client = (sent, received) if self.role == 0 else (received, sent)
+        server, client = (sent, received) if self.role == SERVER else (received, sent)
         counted = Traffic(server, client, passed.sent_frames + passed.received_frames, passed.flights)
         self.rows.append(CostRow(layer, operator, phase, counted, perf_counter() - start))

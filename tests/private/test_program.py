@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from tests.private.pair import both
+
 from thinwire.private.errors import ModelError
 from thinwire.private.link.memory import memory_pair
 from thinwire.private.message import CLIENT, SERVER

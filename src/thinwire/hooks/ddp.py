@@ -1,7 +1,6 @@
 """The DDP adaptor: `compress` for a DistributedDataParallel model, `ddp_hook` for the (state, hook) pair."""
 
 import warnings
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,12 +10,15 @@ from torch import nn
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
+from thinwire.blame import explain
+from thinwire.clock import PLAN
 from thinwire.codec import Codec
-from thinwire.errors import PlanError
+from thinwire.errors import PlanError, ThinwireError
 from thinwire.groups.base import Group
 from thinwire.groups.emulated import Emulated, Link
 from thinwire.groups.torch import TorchGroup
 from thinwire.hooks.compressor import Compressor
+from thinwire.hooks.guard import guard
 from thinwire.policy import KEEP_DENSE, MIN_NUMEL, Policy
 
 # No `from __future__ import annotations` here: DDP compares the annotations of a hook with the real classes.
@@ -35,7 +37,8 @@ def hook(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Te
     devices: list[int | str | torch.device] = [buffer.device] if buffer.is_cuda else []
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
     in_backward = _raise_after_backward(state)
-    state.exchange(buffer, bucket.parameters(), bucket.is_last(), lambda: future.set_result(buffer))
+    done = lambda: future.set_result(buffer)  # noqa: E731
+    state.exchange(buffer, bucket.parameters(), bucket.is_last(), done, shadowing=not in_backward)
     if not in_backward:  # a rank that has run out of inputs (Join) shadows the others
         state.wait()
     return future
@@ -55,17 +58,21 @@ def ddp_hook(
     embeddings cannot be told apart, so they are compressed too. Options are those of `compress`.
     """
     module = model.module if isinstance(model, DistributedDataParallel) else model
-    policy, rest = _policy(codec, options)
-    if module is None:
-        _check_nameless(policy)
-    else:
-        _refuse_sparse(module)
-    if device is None:
-        parameters = module.parameters() if module is not None else iter(())
-        device = next((parameter.device for parameter in parameters), torch.device("cpu"))
-    state = Compressor(policy, _group(process_group, rest.pop("link", None)), device, module, **rest)
+    group = _group(process_group, options.pop("link", None))
+    try:
+        policy, rest = _policy(codec, options)
+        if module is None:
+            _check_nameless(policy)
+        else:
+            _refuse_sparse(module)
+        if device is None:
+            parameters = module.parameters() if module is not None else iter(())
+            device = next((parameter.device for parameter in parameters), torch.device("cpu"))
+    except ThinwireError as error:  # if it is this rank's alone, the others must not wait for it
+        raise explain(error, PLAN, group) from None
+    state = Compressor(policy, group, device, module, **rest)
     if isinstance(model, DistributedDataParallel):
-        state.owner = weakref.ref(model)  # weak: the model holds its hook, which holds the state
+        state.bind(model)
     return state, hook
 
 
@@ -82,6 +89,8 @@ def compress(
     grad_scaler: torch.amp.GradScaler | None = None,
     link: Link | None = None,
     kernels: str | None = None,
+    check_every: int | None = None,
+    on_drift: str = "raise",
 ) -> Compressor:
     """Makes a DDP model send compressed gradients; nothing else in the training script changes.
 
@@ -89,7 +98,9 @@ def compress(
     ({"fc*": "terngrad", "*": "dense"}). `memory` and `route` overrule the codec's own; `control` says
     how strong it is over time ("guard", "diminish", "epochs:0=1/5=0.5"; see `Compressor.observe`);
     `keep_dense` and `min_numel` say what stays dense by rule; `grad_scaler` is needed by memories under mixed
-    precision; `link` makes the network as slow as a given one.
+    precision; `link` makes the network as slow as a given one. Every `check_every` steps (100 by default, 0
+    for never) the ranks compare their parameters; if they differ, `on_drift` says what happens: "raise",
+    "warn", or "repair" (all take those of the first rank).
 
     >>> compressor = compress(ddp_model, "terngrad")            # doctest: +SKIP
     >>> loss.backward(); optimizer.step()                       # doctest: +SKIP
@@ -114,6 +125,8 @@ def compress(
         grad_scaler=grad_scaler,
         link=link,
         kernels=kernels,
+        check_every=check_every,
+        on_drift=on_drift,
     )
     try:
         model.register_comm_hook(state, comm_hook)
@@ -123,6 +136,7 @@ def compress(
             "this model has a communication hook already, and DDP takes only one: wrap the net in a new "
             "DistributedDataParallel"
         ) from error
+    guard(model, state)
     return state
 
 

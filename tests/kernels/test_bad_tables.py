@@ -6,7 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire.kernels import Kernels
+from simulation import same_bits
+from thinwire.coders.levels import digits_per_word
+from thinwire.kernels import Kernels, backends
+from thinwire.kernels.reference.fields import field_granule_bytes, field_rows
 
 GOOD = [0, 320, 0, 0, 0, 0]  # offset, numel, row, scale, block, start
 
@@ -197,14 +200,21 @@ def test_mantissas_that_overflow_raise(native: Kernels) -> None:
             native.rangefloat.measure(torch.zeros(32), torch.tensor([0, 32]), 8, first, 1, 5, words)
 
 
-def test_codes_that_are_no_levels_give_wrong_sums_and_nothing_worse(native: Kernels) -> None:
-    """A damaged payload: fields of all ones add up to more than a digit."""
-    for bits in range(2, 9):
-        payloads = torch.full((3 * 896 * 128,), 255, dtype=torch.uint8)
-        rows = 3 * 896 * 128 * 8 // bits // 32
-        if payloads.numel() % (3 * 128 * bits):
-            continue
-        base = 3 * ((1 << bits) - 2) + 1
-        digits = next(d for d in range(20, 0, -1) if base**d <= 1 << 32)
-        words = torch.zeros(-(-rows // 3 // digits) * 32, dtype=torch.int32)
-        native.qsgd.add(payloads, 3, bits, digits, words)
+@pytest.mark.parametrize("bits", range(2, 9))
+def test_damaged_payloads_give_the_same_wrong_sums(native: Kernels, bits: int) -> None:
+    """Codes and digits that no encoder writes: their sums overflowed, and each build gave its own words."""
+    generator = torch.Generator().manual_seed(bits)
+    for world in (3, 20):
+        codes = torch.randint(0, 256, (world * 2 * field_granule_bytes(bits),), generator=generator).byte()
+        codes[: codes.numel() // 2] = 255
+        found = []
+        for kernels in (native, backends()["reference"]):
+            top, rows = (1 << (bits - 1)) - 1, 2 * field_rows(bits)
+            digits = digits_per_word(2 * world * top + 1)
+            words = torch.zeros(-(-rows // digits) * 32, dtype=torch.int32)
+            kernels.qsgd.add(codes, world, bits, digits, words)
+            digits = digits_per_word(2 * world + 1)
+            trits = torch.zeros(-(-4 * codes.numel() // world // 32 // digits) * 32, dtype=torch.int32)
+            kernels.ternary.add(codes, world, 4, digits, trits)
+            found.append((words, trits))
+        assert all(same_bits(a, b) for a, b in zip(*found, strict=True))

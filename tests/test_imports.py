@@ -24,11 +24,12 @@ ROWS = (
     {"groups"},
     {"routes"},
     {"policy", "lane", "plan"},
-    {"statistics", "engine"},
+    {"statistics", "transit", "engine", "drift"},
     {"state", "report", "worker", "blame"},
     {"hooks"},
     {"__init__"},
     {"perf", "lab"},
+    {"private"},
     {"cli"},
 )
 HEAVY = ("typer", "rich", "plotly", "matplotlib", "sklearn", "scipy", "pandas")

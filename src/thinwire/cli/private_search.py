@@ -128,7 +128,7 @@ def pareto(
                 parse_widths(activations),
                 sensitivity,
                 None if searched is None else _words(searched),
-                tell,
+                tell=tell,
             )
             rows = list(study.run(lambda row: typer.echo(json_.dumps(row)) if json else None))
     found = made.points(rows, task, name)

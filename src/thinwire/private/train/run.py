@@ -14,7 +14,7 @@ import torch
 
 from thinwire.private.net.bits import Bits
 from thinwire.private.net.graph import WORST, Graph
-from thinwire.private.net.oracle import overflows, predict, run
+from thinwire.private.net.oracle import overflows, run
 from thinwire.private.train.export import export
 from thinwire.private.train.fit import Schedule, accuracy, fit
 from thinwire.private.train.pictures import Pictures
@@ -26,7 +26,8 @@ Draw = Callable[[Bits], Graph]
 Tell = Callable[[str, int, int, float], None]
 WARM_BITS = 4  # weights narrower than this start from a network trained at this width
 SAMPLE = 512  # training pictures from which steps are set
-CHECKED = 200  # test pictures on which the exported integers are compared with torch's
+CHECKED = 100  # test pictures on which the exported integers are compared with torch's
+SINGLE_BITS = 24  # single precision holds every integer of this many bits
 
 
 @dataclass(frozen=True)
@@ -105,9 +106,10 @@ def tune(
         fit(net, pictures, part, seed + index, told)
     graph = export(net, acc_rule)
     check_export(net, graph, pictures)
-    x, y = pictures.test_x.numpy(), pictures.test_y.numpy()
-    right = float((predict(graph, x) == y).mean())
-    counted = overflows(graph, x[:CHECKED])
+    exact = all(node.value.bits <= SINGLE_BITS for node in graph)
+    right = accuracy(net if exact else net.double(), pictures)
+    net.float()
+    counted = overflows(graph, pictures.test_x[:CHECKED].numpy())
     clipped = sum(each.count for each in counted) / max(1, sum(each.of for each in counted))
     return Result(graph, right, float_accuracy, clipped, time.perf_counter() - begun)
 

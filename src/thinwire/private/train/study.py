@@ -43,6 +43,7 @@ class Study:
     activations: tuple[int, ...] = (2, 3, 4, 5, 6, 8)
     measure: str = "fisher"
     searched: tuple[str, ...] | None = None  # rivals that get a search beside them; None: all
+    records: Records = RECORDS
     tell: Tell = field(default=lambda *_: None, repr=False)
 
     def run(self, say: Callable[[Row], None] = lambda _: None) -> Iterator[Row]:
@@ -71,7 +72,7 @@ class Study:
         }
         if kind == "search":
             settings["measure"] = self.measure
-        result = RECORDS.once(settings, lambda: self._train(start, kind, rival, seed))
+        result = self.records.once(settings, lambda: self._train(start, kind, rival, seed))
         return {**settings, **result}
 
     def _train(self, start: _Start, kind: str, rival: str, seed: int) -> Row:

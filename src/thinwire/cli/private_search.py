@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,7 +49,7 @@ def search(
     from thinwire.private.train.fit import float_schedule
     from thinwire.private.train.plans import plan_for
     from thinwire.private.train.prices import picture_bytes
-    from thinwire.private.train.run import pretrain
+    from thinwire.private.train.run import drafted, pretrain
     from thinwire.private.train.search import search as solve
     from thinwire.private.train.sensitivity import measure
     from thinwire.private.train.study import SENSED, space_for
@@ -59,14 +60,15 @@ def search(
         space = space_for(plan, base, parse_widths(weights), parse_widths(activations))
         ready, _ = pretrain(plan, space.base, float_schedule(task, float_epochs), seed, start, None, tell)
     omega = measured(ready, plan.pictures.x[:SENSED], plan.pictures.y[:SENSED], space.asked)
-    found = solve(space, omega, picture_bytes, allowed)
+    drawn = partial(drafted, ready, plan.draw, plan.pictures)
+    found = solve(space, omega, picture_bytes, allowed, drawn)
     facts = {"net": plan.name, "task": task, "bytes": found.num_bytes, "bits": bits_to_facts(found.bits)}
     if out is not None:
         out.write_text(json_.dumps(facts, indent=1) + "\n")
     if json:
         typer.echo(json_.dumps({"row": "widths", **facts, "omega": found.omega}))
         return
-    graph = plan.draw(found.bits)
+    graph = drawn(found.bits)
     rows = [
         [layer.name, str(layer.weight_bits), str(layer.in_bits), str(layer.acc_bits), f"{layer.macs:,}"]
         for layer in graph.layers

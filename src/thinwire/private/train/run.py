@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from thinwire.private.train.weights import load_weights, save_weights
 Draw = Callable[[Bits], Graph]
 Tell = Callable[[str, int, int, float], None]
 WARM_BITS = 4  # weights narrower than this start from a network trained at this width
+DRAFT = 128  # training pictures from which a draft's steps are set
 SAMPLE = 512  # training pictures from which steps are set
 CHECKED = 100  # test pictures on which the exported integers are compared with torch's
 SINGLE_BITS = 24  # single precision holds every integer of this many bits
@@ -76,6 +78,13 @@ def stages(bits: Bits, progressive: bool) -> list[Bits]:
         return [bits]
     raised = {name: max(WARM_BITS, width) for name, width in bits.weights.items()}
     return [replace(bits, weight=max(WARM_BITS, bits.weight), weights=raised), bits]
+
+
+def drafted(net: QNet, draw: Draw, pictures: Pictures, bits: Bits) -> Graph:
+    """The graph that a floating-point network would have at these widths without further training."""
+    draft = copy.deepcopy(net)
+    draft.widths(draw(bits), pictures.x[:DRAFT])
+    return export(draft)
 
 
 def tune(

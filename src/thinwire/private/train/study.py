@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from thinwire.private.train.fit import float_schedule, grid_schedule
 from thinwire.private.train.plans import Plan
 from thinwire.private.train.prices import picture_bytes
 from thinwire.private.train.qnet import QNet
-from thinwire.private.train.run import Tell, pretrain, tune
+from thinwire.private.train.run import Tell, drafted, pretrain, tune
 from thinwire.private.train.search import Found, Space, search
 from thinwire.private.train.sensitivity import Omega, measure
 
@@ -120,8 +120,8 @@ class _Start:
         """The searched widths that cost at most what the rival costs."""
         study = self._study
         space = space_for(study.plan, rival, study.weights, study.activations)
-        budget = picture_bytes(study.plan.draw(read_bits(rival)))
-        return search(space, self._omega, picture_bytes, budget)
+        drawn = partial(drafted, self.net, study.plan.draw, study.plan.pictures)
+        return search(space, self._omega, picture_bytes, picture_bytes(drawn(read_bits(rival))), drawn)
 
     @cached_property
     def _omega(self) -> Omega:

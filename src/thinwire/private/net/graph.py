@@ -10,11 +10,9 @@ from typing import TypeVar
 from thinwire.private.errors import ModelError
 from thinwire.private.net.check import check_node
 from thinwire.private.net.nodes import Input, Node, Output, Requant, Weighted
+from thinwire.private.net.widths import WEIGHTS, WORST, settled
 
 __all__ = ["WEIGHTS", "WORST", "Graph"]
-
-WORST = "worst"  # accumulator widths from the public widths alone
-WEIGHTS = "weights"  # narrower ones from the weights: leaks about log2 of a weight norm per layer
 
 Kind = TypeVar("Kind", bound=Node)
 
@@ -44,6 +42,18 @@ class Graph:
         ends = kinds[:1] == ["input"] and kinds[-1:] == ["output"]
         if not ends or kinds.count("input") != 1 or kinds.count("output") != 1:
             raise ModelError("a graph has one input, its first node, and one output, its last")
+        self._check_widths()
+
+    def _check_widths(self) -> None:
+        """Raise ModelError if a sum can leave its accumulator."""
+        if self.acc_rule == WEIGHTS and not self.has_weights:
+            return  # a client's view: the server, who has the weights, has checked them
+        for node, needed in zip(self.nodes, settled(self.nodes, self.acc_rule), strict=True):
+            if node.value.bits < needed.value.bits:
+                raise ModelError(
+                    f"node {node.name!r} has {node.value.bits} bits, its sums need {needed.value.bits} "
+                    "and would overflow: export the model again"
+                )
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
@@ -92,6 +102,12 @@ class Graph:
     def map(self, change: Callable[[Node], Node]) -> Graph:
         """The graph with every node replaced by `change(node)`."""
         return replace(self, nodes=tuple(change(node) for node in self.nodes))
+
+    def settle(self, acc_rule: str = WORST) -> Graph:
+        """The graph with every accumulator as narrow as the rule allows."""
+        if acc_rule == WEIGHTS and not self.has_weights:
+            raise ModelError('accumulator widths from weights need the weights: use the rule "worst"')
+        return replace(self, nodes=settled(self.nodes, acc_rule), acc_rule=acc_rule)
 
     def public(self) -> Graph:
         """What the client may see: the same graph without weights and biases."""

@@ -9,7 +9,7 @@ from thinwire.private.net.columns import out_size
 from thinwire.private.net.graph import Graph
 from thinwire.private.net.nodes import Add, Conv, Input, Linear, MaxPool, Node, Output, Requant, SumPool
 from thinwire.private.net.value import Value, accumulator, activation
-from thinwire.private.net.widths import settle
+from thinwire.private.net.widths import settled
 
 # How large numbers are expected to be: root mean square over range, of activations and of random weights.
 TYPICAL_ACTIVATION = 0.35
@@ -98,7 +98,7 @@ class Sketch:
         """The graph whose logits are node x, with worst-case accumulators."""
         taken = self._value(x)
         self._draw(Output("output", (x,), (taken,), taken), 1.0)
-        return settle(Graph(self._name, tuple(self._nodes.values())))
+        return Graph(self._name, settled(tuple(self._nodes.values())))
 
     def residual(self, name: str, x: str) -> tuple[str, str]:
         """relu of x as (next convolution's activation, shortcut), the latter in its own width if asked."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from thinwire.private.errors import ModelError
-from thinwire.private.net.check import extremes
-from thinwire.private.net.graph import WEIGHTS, WORST, Graph
 from thinwire.private.net.nodes import Add, MaxPool, Node, SumPool, Weighted
 from thinwire.private.net.value import Value, accumulator, activation
 
 Range = tuple[int, int]
+
+WORST = "worst"  # accumulator widths from the public widths alone
+WEIGHTS = "weights"  # narrower ones from the weights: leaks about log2 of a weight norm per layer
 
 
 def worst_case(depth: int, weight_bits: int, in_bits: int) -> Range:
@@ -22,6 +22,15 @@ def worst_case(depth: int, weight_bits: int, in_bits: int) -> Range:
     """
     most = depth << (weight_bits - 1 + in_bits)
     return -most, most - 1
+
+
+def extremes(layer: Weighted) -> tuple[int, int]:
+    """The smallest and the largest sum that these very weights and biases can give for any input."""
+    weight, top = layer.matrix(), layer.taken[0].high
+    bias = 0 if layer.bias is None else layer.bias
+    high = (weight.clip(min=0).sum(axis=1) * top + bias).max()
+    low = (weight.clip(max=0).sum(axis=1) * top + bias).min()
+    return int(min(low, 0)), int(max(high, 0))
 
 
 def signed_bits(low: int, high: int) -> int:
@@ -41,32 +50,30 @@ def bias_limit(layer: Weighted) -> int:
     return (1 << (signed_bits(low, high) - 1)) - 1 - products
 
 
-def settle(graph: Graph, rule: str = WORST) -> Graph:
-    """The graph with every accumulator as narrow as the rule allows.
+def settled(nodes: Sequence[Node], rule: str = WORST) -> tuple[Node, ...]:
+    """Nodes in order, with accumulators as narrow as the rule allows.
 
     1. forward: the range of every node's sums;  2. backward: a sum that is added to another one lives in the
     ring of the total (less the bits it is shifted by), for shares cannot be widened for free;  3. forward:
     rebuild the nodes with the new widths.
     """
-    if rule == WEIGHTS and not graph.has_weights:
-        raise ModelError('accumulator widths from weights need the weights: use the rule "worst"')
     ranges: dict[str, Range] = {}
-    for node in graph:
+    for node in nodes:
         ranges[node.name] = _range(node, ranges, rule)
     bits: dict[str, int] = {}
-    for node in reversed(graph.nodes):
+    for node in reversed(nodes):
         need = signed_bits(*ranges[node.name]) if node.value.signed else ranges[node.name][1].bit_length()
         bits[node.name] = max(need, bits.get(node.name, 0))
         for source, asked in _asked(node, bits[node.name]).items():
             bits[source] = max(asked, bits.get(source, 0))
     values: dict[str, Value] = {}
-    nodes = []
-    for node in graph:
+    made = []
+    for node in nodes:
         make = accumulator if node.value.signed else activation
         values[node.name] = make(node.value.shape, bits[node.name])
         taken = tuple(values[source] for source in node.sources)
-        nodes.append(replace(node, taken=taken, value=values[node.name]))
-    return replace(graph, nodes=tuple(nodes), acc_rule=rule)
+        made.append(replace(node, taken=taken, value=values[node.name]))
+    return tuple(made)
 
 
 def _range(node: Node, ranges: Mapping[str, Range], rule: str) -> Range:

@@ -34,7 +34,9 @@ ModelFile = Annotated[Path, typer.Option("--model", help="A .twq file (thinwire 
 def demo(
     images: Annotated[int, typer.Option(help="Images of the digits test set.", min=1)] = 20,
     variant: VariantName = "ours",
-    model: Annotated[Path | None, typer.Option(help="A .twq file for digits; default: train one now.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="A .twq file for digits; default: train one now.")
+    ] = None,
     out: Out = Path("runs"),
     json: Json = False,
 ) -> None:
@@ -103,7 +105,9 @@ def serve(
         tell=lambda text: typer.echo(text, err=True),
     )
     with server:
-        typer.echo(f"serving {graph.name} on {told(server.address)}, model {digest(graph, chosen).hex()[:16]}")
+        typer.echo(
+            f"serving {graph.name} on {told(server.address)}, model {digest(graph, chosen).hex()[:16]}"
+        )
         try:
             server.wait()
         except KeyboardInterrupt:
@@ -159,7 +163,8 @@ def infer(
     for place, name in enumerate(classes):
         typer.echo(f"image {place}: class {name}")
     typer.echo(
-        f"{whole.measured_bytes:,} bytes ({whole.predicted_bytes:,} predicted), {whole.seconds:.2f} s", err=True
+        f"{whole.measured_bytes:,} bytes ({whole.predicted_bytes:,} predicted), {whole.seconds:.2f} s",
+        err=True,
     )
 
 
@@ -234,7 +239,8 @@ def bench(
       thinwire private bench rival --spu venv/bin/python
       thinwire private bench tables > tables.md
     """
-    from thinwire.private.bench.table import BENCHES, Wishes
+    from thinwire.private.bench.table import BENCHES
+    from thinwire.private.bench.wishes import Wishes
 
     if what not in BENCHES:
         raise PrivateError(f'there is no bench "{what}": choose one of {", ".join(BENCHES)}')
@@ -302,7 +308,9 @@ def _show(outcome: Any, folder: Path) -> None:
 
     _print_table(outcome.title, HEADS, entry_rows(outcome.entries))
     _print_table(
-        "In all", ("phase", "predicted bytes", "measured bytes", "flights", "seconds", ""), phase_rows(outcome)
+        "In all",
+        ("phase", "predicted bytes", "measured bytes", "flights", "seconds", ""),
+        phase_rows(outcome),
     )
     typer.echo(verdict(outcome))
     typer.echo(f"page: {folder / 'report.html'}")
@@ -326,7 +334,9 @@ def _print_row(row: dict[str, Any]) -> None:
 
 
 def _line(row: dict[str, Any]) -> str:
-    return row["text"] if set(row) == {"text"} else "  ".join(f"{name} {value}" for name, value in row.items())
+    return (
+        row["text"] if set(row) == {"text"} else "  ".join(f"{name} {value}" for name, value in row.items())
+    )
 
 
 def _split(text: str) -> tuple[str, ...]:

@@ -123,7 +123,9 @@ def write_page(outcome: Outcome, path: Path) -> None:
                 ("handshake", f"{outcome.handshake_bytes:,} bytes, not in the tables"),
                 (
                     "below TLS",
-                    "not told by this kernel" if outcome.tcp_bytes is None else f"{outcome.tcp_bytes:,} bytes",
+                    "not told by this kernel"
+                    if outcome.tcp_bytes is None
+                    else f"{outcome.tcp_bytes:,} bytes",
                 ),
                 ("command", outcome.command),
             ],

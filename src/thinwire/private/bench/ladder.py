@@ -23,7 +23,7 @@ def ladder(wishes: Wishes, say: Say) -> Iterator[Row]:
         for rung in rungs_named(wishes.variants):
             settings = {"net": net, "rung": rung.name, "bits": rung.bits, "images": 1}
             say(f"{net} {rung.name}")
-            yield wishes.once("ladder", settings, lambda net=net, rung=rung: _climb(net, rung, wishes))  # type: ignore[misc]
+            yield wishes.once("ladder", settings, _climb, net, rung, wishes)
 
 
 def _climb(net: str, rung: Rung, wishes: Wishes) -> Row:

@@ -48,9 +48,10 @@ def latency(wishes: Wishes, say: Say) -> Iterator[Row]:
                 for rung in rungs:
                     settings = {"net": net, "rung": rung.name, "rate": link.rate, "repeat": repeat}
                     settings["round_trip_ms"] = link.round_trip_ms
-                    say(f"{net} {rung.name} {link.rate or 'unshaped'} {link.round_trip_ms:g} ms, {repeat + 1}")
-                    run = wishes.once("latency", settings, lambda r=rung, k=link, n=net: timed(r, k, n, wishes))  # type: ignore[misc]
-                    times[rung.name].append(run)
+                    say(
+                        f"{net} {rung.name} {link.rate or 'unshaped'} {link.round_trip_ms:g} ms, {repeat + 1}"
+                    )
+                    times[rung.name].append(wishes.once("latency", settings, timed, rung, link, net, wishes))
             for name, runs in times.items():
                 yield _row(net, link, name, runs)
 

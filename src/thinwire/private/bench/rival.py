@@ -30,11 +30,11 @@ def rival(wishes: Wishes, say: Say) -> Iterator[Row]:
     for field in (64, 32):
         say(f"SPU, {field}-bit ring")
         settings = {"system": "spu", "ring_bits": field, "images": IMAGES}
-        yield wishes.once("rival", settings, lambda field=field: _spu(wishes.spu, field))  # type: ignore[misc]
+        yield wishes.once("rival", settings, _spu, wishes.spu, field)
     for rung in rungs_named(wishes.variants or RUNGS):
         say(f"thinwire {rung.name}")
         settings = {"system": "thinwire", "rung": rung.name, "images": IMAGES}
-        yield wishes.once("rival", settings, lambda rung=rung: _ours(rung, wishes))  # type: ignore[misc]
+        yield wishes.once("rival", settings, _ours, rung, wishes)
 
 
 def _spu(python: Path, field: int) -> Row:
@@ -47,7 +47,11 @@ def _spu(python: Path, field: int) -> Row:
         rows = [line for line in done.stdout.splitlines() if line.startswith('{"system"')]
         if done.returncode == 0 and rows:
             return {**json.loads(rows[-1]), "attempts": attempt}
-    return {"system": f"SPU Cheetah, {field}-bit ring", "failed": f"exit code {done.returncode}", "attempts": 3}
+    return {
+        "system": f"SPU Cheetah, {field}-bit ring",
+        "failed": f"exit code {done.returncode}",
+        "attempts": 3,
+    }
 
 
 def _ours(rung: Rung, wishes: Wishes) -> Row:

@@ -99,7 +99,9 @@ def configuration(libspu: Any, field: int) -> Any:
 
 def loopback_bytes() -> int:
     """Payload bytes that loopback has carried, both directions."""
-    line = next(row for row in Path("/proc/net/dev").read_text().splitlines() if row.strip().startswith("lo:"))
+    line = next(
+        row for row in Path("/proc/net/dev").read_text().splitlines() if row.strip().startswith("lo:")
+    )
     numbers = [int(number) for number in line.split(":")[1].split()]
     return numbers[0] - HEADER_BYTES * numbers[1]
 
@@ -115,7 +117,9 @@ def main() -> None:
     io = spu.Io(2, configuration(libspu, field))
     owners = [1, 0, 0, 0, 0]  # the picture is the client's, the weights are the server's
     secret = libspu.Visibility.VIS_SECRET
-    pairs = [io.make_shares(each, secret, owner) for each, owner in zip([x, *weights(np)], owners, strict=True)]
+    pairs = [
+        io.make_shares(each, secret, owner) for each, owner in zip([x, *weights(np)], owners, strict=True)
+    ]
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     children = [

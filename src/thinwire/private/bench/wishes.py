@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,6 @@ class Wishes:
     spu: Path | None = None
     again: bool = False
 
-    def once(self, bench: str, settings: Row, run: Callable[[], Row]) -> Row:
-        """The recorded result of a run, or that of running it now."""
-        return Records(bench, self.records).once(settings, run, self.again)
+    def once(self, bench: str, settings: Row, run: Callable[..., Row], *arguments: Any) -> Row:
+        """The recorded result of a run, or that of `run(*arguments)` now."""
+        return Records(bench, self.records).once(settings, partial(run, *arguments), self.again)

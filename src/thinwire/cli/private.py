@@ -1,4 +1,4 @@
-"""thinwire private: inference on a model that the client may not see, of inputs that the server may not see."""
+"""thinwire private: a server's model on a client's input, neither of which the other sees."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thinwire.errors import PrivateError
 
 if TYPE_CHECKING:
     from thinwire.private.net.graph import Graph
-    from thinwire.private.program import Variant
+    from thinwire.private.variant import Variant
 
 private = typer.Typer(
     help="Private inference: a server's quantized network on a client's input, neither seen by the other.",
@@ -105,9 +105,7 @@ def serve(
         tell=lambda text: typer.echo(text, err=True),
     )
     with server:
-        typer.echo(
-            f"serving {graph.name} on {told(server.address)}, model {digest(graph, chosen).hex()[:16]}"
-        )
+        typer.echo(f"serving {graph.name} on {told(server.address)}, model {digest(graph, chosen).hex()}")
         try:
             server.wait()
         except KeyboardInterrupt:
@@ -289,9 +287,9 @@ def _graph(text: str) -> Graph:
 
 
 def _variant(name: str) -> Variant:
-    from thinwire.private.program import variant_named
+    from thinwire.private.variant import variant
 
-    return variant_named(name)
+    return variant(name)
 
 
 def _read_array(path: Path) -> Any:

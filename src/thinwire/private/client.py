@@ -9,7 +9,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import ArrayLike
 
-from thinwire.errors import ThinwireError
+from thinwire.errors import LinkError, ThinwireError
 from thinwire.private.description import read_description
 from thinwire.private.ledger import Entry
 from thinwire.private.link.connection import call
@@ -40,12 +40,12 @@ class Client:
         ca: str | Path | None = None,
         certificate: str | Path | None = None,
         key: str | Path | None = None,
-        expected: bytes = ANY,
+        expected: str | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
         self._address = parse_address(server) if isinstance(server, str) else server
         self._context: ssl.SSLContext | None = None if ca is None else client_context(ca, certificate, key)
-        self._expected, self._timeout_s = expected, timeout_s
+        self._expected, self._timeout_s = _digest(expected), timeout_s
 
     def __enter__(self) -> Client:
         self._channel = call(self._address, self._context, self._timeout_s)
@@ -62,6 +62,16 @@ class Client:
         self._leave(error)
 
     @property
+    def handshake_bytes(self) -> int:
+        """Bytes of the handshake and of requests, both directions: they are in no table."""
+        return self._channel.counters.total_bytes - sum(entry.measured_bytes for entry in self.entries)
+
+    @property
+    def tcp_bytes(self) -> int | None:
+        """What the kernel counted below TLS, where it tells."""
+        return self._channel.tcp_bytes
+
+    @property
     def entries(self) -> list[Entry]:
         """What was predicted and measured, operator by operator, of everything so far."""
         return self._session.entries
@@ -73,7 +83,7 @@ class Client:
             self._session.prepare(batch)
 
     def predict(self, x: ArrayLike) -> IntArray:
-        """The network's output for integer pictures x, (C, H, W) or (N, C, H, W): N rows of logits, or classes."""
+        """The output for integer pictures x, (C, H, W) or (N, C, H, W): N rows of logits, or classes."""
         pictures = check_input(self.graph, np.asarray(x))
         if not self._session.is_prepared(len(pictures)):
             self.prepare(1, len(pictures))
@@ -97,3 +107,17 @@ class Client:
         else:
             known = isinstance(error, ThinwireError)
             self._channel.abort(str(error) if known else "the client has stopped")
+
+
+def _digest(expected: str | None) -> bytes:
+    if expected is None:
+        return ANY
+    try:
+        digest = bytes.fromhex(expected)
+    except ValueError:
+        digest = b""
+    if len(digest) != len(ANY):
+        raise LinkError(
+            f'"{expected}" does not name a model: give the 64 hexadecimal digits that the server prints'
+        )
+    return digest

@@ -6,8 +6,8 @@ from typing import Any
 
 from thinwire.private.ledger import PHASES, Entry, added, by_layer, total
 from thinwire.private.net.graph import Graph
-from thinwire.private.program import Variant
 from thinwire.private.sessions import predicted
+from thinwire.private.variant import Variant
 from thinwire.rate import parse_rate
 
 Row = dict[str, Any]

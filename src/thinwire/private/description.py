@@ -9,7 +9,7 @@ from thinwire.private.errors import ModelError
 from thinwire.private.link.handshake import describe_digest
 from thinwire.private.net.facts import canonical, from_facts, to_facts
 from thinwire.private.net.graph import Graph
-from thinwire.private.program import Variant
+from thinwire.private.variant import Variant
 
 
 def describe(graph: Graph, variant: Variant) -> bytes:
@@ -27,7 +27,7 @@ def read_description(data: bytes) -> tuple[Graph, Variant]:
     try:
         told = json.loads(data)
         graph, switches = told["graph"], told["variant"]
-        known = asdict(Variant())
+        known = asdict(Variant("any"))
         if set(switches) != set(known) or any(
             type(switches[name]) is not type(value) for name, value in known.items()
         ):

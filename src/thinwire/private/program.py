@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from time import perf_counter
@@ -16,7 +17,6 @@ from thinwire.private.message import Traffic, last_sender, traffic
 from thinwire.private.net.graph import WEIGHTS, Graph
 from thinwire.private.net.oracle import check_input
 from thinwire.private.net.value import IntArray
-from thinwire.private.net.widths import settle
 from thinwire.private.ot.suite import setup_messages
 from thinwire.private.protocols.party import Party
 from thinwire.private.protocols.product import Seeds
@@ -89,7 +89,7 @@ def prepare_graph(graph: Graph, variant: Variant) -> Graph:
     if not variant.clamp:
         graph = graph.fast()
     if variant.tight_acc and graph.acc_rule != WEIGHTS:
-        graph = settle(graph, WEIGHTS)
+        graph = graph.settle(WEIGHTS)
     return graph
 
 
@@ -125,12 +125,20 @@ class Player:
         context = self.program.digest() + self.context
         self._party = Party.start(self.role, self.channel, self.program.variant.kind, self.seed, context)
         self._note("", "base_ot", SETUP, start, before)
-        self._play(SETUP, self._run(Prepared()))
+        self._play(self.program.of_phase(SETUP), self._run(Prepared()))
+
+    def sibling(self, program: Program) -> Player:
+        """A player of another batch size on the same connection: the same OTs and seeds, and those it lacks."""
+        made = Player(program, self.role, self.channel, self.seed, self.context)
+        made._party, made._seeds = self._party, self._seeds
+        lacking = [step for step in program.of_phase(SETUP) if step.layer not in self._seeds]
+        made._play(lacking, made._run(Prepared()))
+        return made
 
     def prepare(self) -> None:
         """The offline phase of one query."""
         prepared = Prepared()
-        self._play(OFFLINE, self._run(prepared))
+        self._play(self.program.of_phase(OFFLINE), self._run(prepared))
         self._prepared.append(prepared)
 
     def infer(self, x: IntArray | None = None) -> IntArray | None:
@@ -148,7 +156,7 @@ class Player:
             if len(pictures) != self.program.batch:
                 raise ModelError(f"{len(pictures)} pictures for a program of batch {self.program.batch}")
             run.shares[graph.input.name] = encode(pictures, 64)
-        self._play(ONLINE, run)
+        self._play(self.program.of_phase(ONLINE), run)
         return run.result
 
     def _run(self, prepared: Prepared) -> Run:
@@ -156,11 +164,11 @@ class Player:
             raise ModelError("the connection is not set up: call setup first")
         return Run(self._party, self.program.graph, self.program.batch, self._seeds, prepared)
 
-    def _play(self, phase: str, run: Run) -> None:
-        for step in self.program.of_phase(phase):
+    def _play(self, steps: Sequence[Step], run: Run) -> None:
+        for step in steps:
             start, before = perf_counter(), self.channel.counters
             step.act(run)
-            self._note(step.layer, step.operator, phase, start, before)
+            self._note(step.layer, step.operator, step.phase, start, before)
 
     def _note(self, layer: str, operator: str, phase: str, start: float, before: object) -> None:
         passed = self.channel.counters - before  # type: ignore[operator]

@@ -98,8 +98,8 @@ def write_page(outcome: Outcome, path: Path) -> None:
         f"<h1>{outcome.title}</h1>",
         paragraph(verdict(outcome)),
         paragraph(
-            "The server holds the weights, the client the images; each sees only random-looking shares of the "
-            "other's numbers. Semi-honest security, not audited."
+            "The server holds the weights, the client the images; each sees only random-looking shares "
+            "of the other's numbers. Semi-honest security, not audited."
         ),
         table(
             ("phase", "predicted bytes", "measured bytes", "flights", "seconds", ""),

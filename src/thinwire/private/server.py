@@ -17,9 +17,10 @@ from thinwire.private.link.handshake import meet_client
 from thinwire.private.link.stream import DEFAULT_TIMEOUT_S, SocketChannel
 from thinwire.private.link.tls import Address, server_context, told
 from thinwire.private.net.graph import Graph
-from thinwire.private.program import OURS, Variant
+from thinwire.private.program import prepare_graph
 from thinwire.private.request import Act, Request
 from thinwire.private.sessions import ServerSession, fingerprint
+from thinwire.private.variant import VARIANTS, Variant
 
 IDLE_S = 600.0  # between two requests
 Tell = Callable[[str], None]
@@ -40,7 +41,7 @@ class Server:
         graph: Graph,
         listen: Address = ("127.0.0.1", 0),
         *,
-        variant: Variant = OURS,
+        variant: Variant = VARIANTS["ours"],
         certificate: str | Path | None = None,
         key: str | Path | None = None,
         client_ca: str | Path | None = None,
@@ -54,6 +55,7 @@ class Server:
             )
         if certificate is None and (key is not None or client_ca is not None):
             raise LinkError("a key or an authority for clients needs a certificate beside it: give --cert")
+        graph = prepare_graph(graph, variant)
         self._graph, self._variant, self._listen_at = graph, variant, listen
         self._context = (
             None if certificate is None else server_context(certificate, key or certificate, client_ca)

@@ -1,4 +1,4 @@
-"""The short form of the fuzz: some hundred damaged messages into every reader of bytes, and no thread left."""
+"""The short form of the fuzz: damaged messages into every reader of bytes, and no thread left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fuzzer: damaged bytes into everything that reads a peer's bytes; only ThinwireError may come out, in time.
+"""The fuzzer: damaged bytes into all that reads a peer's bytes; only a ThinwireError may come out, in time.
 
 Victims, each a reader of bytes: `frames` (a channel over a socket), `server` and `client` (the handshake),
 `model_file` and `model_facts`, `session` (a whole private prediction, one message of the peer damaged).

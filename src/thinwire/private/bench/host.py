@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from thinwire.private.bench.usage import usage
 from thinwire.private.link.tls import parse_address, told
-from pathlib import Path
-
 from thinwire.private.net.twq import read_twq
-from thinwire.private.program import variant_named
 from thinwire.private.server import Server
+from thinwire.private.variant import variant
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Host:
         server = Server(
             read_twq(Path(self.model)).graph,
             parse_address(self.listen),
-            variant=variant_named(self.variant),
+            variant=variant(self.variant),
             certificate=self.certificate,
             key=self.key,
             timeout_s=self.timeout_s,

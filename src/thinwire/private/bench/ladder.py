@@ -20,17 +20,17 @@ MODEL_FACTS = ("net", "variant", "bytes", "online_bytes", "flights", "seconds")
 def ladder(wishes: Wishes, say: Say) -> Iterator[Row]:
     """One row per network and rung."""
     for net in wishes.nets:
-        for rung in rungs_named(wishes.variants):
-            settings = {"net": net, "rung": rung.name, "bits": rung.bits, "images": 1}
+        for rung in rungs_named(wishes.variants, wishes.models):
+            settings = {"net": net, "rung": rung.name, "bits": rung.variant.bits, "images": 1}
             say(f"{net} {rung.name}")
-            yield wishes.once("ladder", settings, _climb, net, rung, wishes)
+            yield wishes.once("ladder", settings, _climb, net, rung)
 
 
-def _climb(net: str, rung: Rung, wishes: Wishes) -> Row:
-    graph = rung.graph(net, wishes.models)
+def _climb(net: str, rung: Rung) -> Row:
+    graph = rung.graph(net)
     with tempfile.TemporaryDirectory() as folder:
         run = run_parties(
-            Path(folder), graph, random_pictures(graph, 1), Host("", rung.variant), Visitor("", "", "")
+            Path(folder), graph, random_pictures(graph, 1), Host("", rung.name), Visitor("", "", "")
         )
     return {"net": net, "variant": rung.name, **summary(run)}
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from thinwire.private.link.certificate import write_certificates
 from thinwire.private.net.draw import random_pictures
 
 PORTS = (7001, 7002)  # server, relay: a lab's ports are its own
-ENDS = ("B0", "ours", "ours-fused")
+ENDS = ("B0", "ours", "ours-wan")
 
 
 @dataclass(frozen=True)
@@ -42,28 +42,27 @@ def latency(wishes: Wishes, say: Say) -> Iterator[Row]:
     """One row per network, link and end: the median of repeats."""
     for net in wishes.nets:
         for link in LINKS:
-            rungs = rungs_named(wishes.variants or ENDS)
+            rungs = rungs_named(wishes.variants or ENDS, wishes.models)
             times: dict[str, list[Row]] = {rung.name: [] for rung in rungs}
             for repeat in range(wishes.repeats):
                 for rung in rungs:
-                    settings = {"net": net, "rung": rung.name, "rate": link.rate, "repeat": repeat}
-                    settings["round_trip_ms"] = link.round_trip_ms
+                    settings = {"net": net, "rung": rung.name, **asdict(link), "repeat": repeat}
                     say(
                         f"{net} {rung.name} {link.rate or 'unshaped'} {link.round_trip_ms:g} ms, {repeat + 1}"
                     )
-                    times[rung.name].append(wishes.once("latency", settings, timed, rung, link, net, wishes))
+                    times[rung.name].append(wishes.once("latency", settings, timed, rung, link, net))
             for name, runs in times.items():
                 yield _row(net, link, name, runs)
 
 
-def timed(rung: Rung, link: Link, net: str, wishes: Wishes) -> Row:
+def timed(rung: Rung, link: Link, net: str) -> Row:
     """One picture, cold: set-up, offline and online."""
-    graph = rung.graph(net, wishes.models)
+    graph = rung.graph(net)
     x = random_pictures(graph, 1)
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         files = write_certificates(folder, ["127.0.0.1", "10.77.0.1"])
-        host = Host("", rung.variant, certificate=str(files["server.pem"]), key=str(files["server.key"]))
+        host = Host("", rung.name, certificate=str(files["server.pem"]), key=str(files["server.key"]))
         visitor = Visitor("", "", "", ca=str(files["ca.pem"]))
         if link.rate is None:
             reach = _Relayed(link.round_trip_ms, None)

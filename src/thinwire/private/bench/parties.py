@@ -18,8 +18,8 @@ from thinwire.private.bench.host import Host
 from thinwire.private.bench.visitor import Visitor
 from thinwire.private.ledger import Entry, added
 from thinwire.private.net import oracle
-from thinwire.private.net.twq import Model, write_twq
 from thinwire.private.net.graph import Graph
+from thinwire.private.net.twq import Model, write_twq
 from thinwire.private.net.value import IntArray
 
 Row = dict[str, Any]

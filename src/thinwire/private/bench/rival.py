@@ -20,7 +20,7 @@ from thinwire.private.net.draw import random_pictures
 
 IMAGES = 6
 RUNGS = ("B0", "B1", "S6", "S6-ss8", "ours")
-HOW = "python -m venv V && V/bin/pip install spu 'jax<=0.4.34' 'jaxlib<=0.4.34' 'numpy<2', then --spu V/bin/python"
+HOW = "python -m venv V && V/bin/pip install spu 'jax<=0.4.34' 'jaxlib<=0.4.34' 'numpy<2', --spu V/bin/python"
 
 
 def rival(wishes: Wishes, say: Say) -> Iterator[Row]:
@@ -31,10 +31,10 @@ def rival(wishes: Wishes, say: Say) -> Iterator[Row]:
         say(f"SPU, {field}-bit ring")
         settings = {"system": "spu", "ring_bits": field, "images": IMAGES}
         yield wishes.once("rival", settings, _spu, wishes.spu, field)
-    for rung in rungs_named(wishes.variants or RUNGS):
+    for rung in rungs_named(wishes.variants or RUNGS, wishes.models):
         say(f"thinwire {rung.name}")
         settings = {"system": "thinwire", "rung": rung.name, "images": IMAGES}
-        yield wishes.once("rival", settings, _ours, rung, wishes)
+        yield wishes.once("rival", settings, _ours, rung)
 
 
 def _spu(python: Path, field: int) -> Row:
@@ -54,14 +54,14 @@ def _spu(python: Path, field: int) -> Row:
     }
 
 
-def _ours(rung: Rung, wishes: Wishes) -> Row:
-    graph = rung.graph("digits", wishes.models)
+def _ours(rung: Rung) -> Row:
+    graph = rung.graph("digits")
     with tempfile.TemporaryDirectory() as folder:
         run = run_parties(
             Path(folder),
             graph,
             random_pictures(graph, IMAGES),
-            Host("", rung.variant),
+            Host("", rung.name),
             Visitor("", "", ""),
         )
     figures = summary(run)

@@ -1,6 +1,7 @@
-"""The client's process of a bench: private predictions, compared with the plaintext ones.
+r"""The client's process of a bench: private predictions, compared with the plaintext ones.
 
-    python -m thinwire.private.bench.visitor '{"server": "127.0.0.1:7000", "inputs": "x.npy", "expected": "y.npy"}'
+    python -m thinwire.private.bench.visitor \
+      '{"server": "127.0.0.1:7000", "inputs": "x.npy", "expected": "y.npy"}'
 
 Prints one JSON line per query while it runs, then one with the ledger.
 """

@@ -1,4 +1,4 @@
-"""Whole sets: every picture of the digits test set, 100 of CIFAR-10 with ResNet-8; every logit is compared."""
+"""Whole sets: all pictures of the digits test set, 100 of CIFAR-10 with ResNet-8; every logit compared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CIFAR_IMAGES = 100
 
 def digits(wishes: Wishes, say: Say) -> Iterator[Row]:
     """All 360 test pictures of digits, by ours and by SiRNN's protocols."""
-    graph = _model(wishes, "digits-mixed.twq") or _model(wishes, "digits-W4A6.twq") or trained_digits()
+    graph = _model(wishes, "digits-list.twq") or _model(wishes, "digits-W4A6.twq") or trained_digits()
     for variant in wishes.variants or ("ours", "B1"):
         settings = {"net": "digits", "variant": variant, "images": "all", "macs": graph.macs}
         say(f"digits, whole test set, {variant}")
@@ -32,10 +32,10 @@ def digits(wishes: Wishes, say: Say) -> Iterator[Row]:
 
 def cifar10(wishes: Wishes, say: Say) -> Iterator[Row]:
     """100 test pictures of CIFAR-10 by a trained ResNet-8."""
-    graph = _model(wishes, "resnet8w-mixed.twq") or _model(wishes, "resnet8w-W4A6.twq")
+    graph = _model(wishes, "resnet8w-list.twq") or _model(wishes, "resnet8w-W4A6.twq")
     if graph is None:
         raise PrivateError(
-            "this bench needs a trained ResNet-8: put resnet8w-mixed.twq into a folder and name it by --models "
+            "this bench needs a trained ResNet-8: put resnet8w-list.twq into the folder of --models "
             "(thinwire private train cifar10 makes one)"
         )
     for variant in wishes.variants or ("ours",):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from thinwire.routes.table import route_named
 from thinwire.spec import Layout, Spec
 from thinwire.stages.base import NOTHING, Notes
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 HORIZON = 10_000  # steps over which phases are averaged
 _FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
 
@@ -152,6 +153,11 @@ class Plan:
             codec = by_name[layout.names[0]].codec
             lanes.append(Lane(codec.bind(layout, place, step, notes), memory, route_named(route), part_numel))
         return lanes
+
+    @functools.cached_property
+    def remembers(self) -> bool:
+        """True if something of a step is remembered in the next ones: memories, bases, phases."""
+        return any(entry.memory != "none" or entry.codec.learns for entry in self.entries)
 
     @property
     def digest(self) -> bytes:

@@ -60,12 +60,12 @@ _SIRNN = Variant(
     conv="sirnn",
     single_truncation=False,
     residual_at_accumulator=False,
-    msb=UNKNOWN,
+    msb=SIRNN,
     clamp=False,
     sci_mux=True,
     bits="W16A16",
 )
-_S1 = replace(_SIRNN, name="S1", conv="weight_bits", sci_mux=False, bits="W4A6")
+_S1 = replace(_SIRNN, name="S1", conv="weight_bits", msb=UNKNOWN, sci_mux=False, bits="W4A6")
 _S2 = replace(_S1, name="S2", single_truncation=True, residual_at_accumulator=True)
 _S3 = replace(_S2, name="S3", msb=SIRNN)
 _S4 = replace(_S3, name="S4", msb=ONE_COT, conv="adaptive")

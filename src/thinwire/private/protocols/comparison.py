@@ -39,7 +39,7 @@ class Comparison(Operator):
 
     @property
     def _lookup(self) -> Lookup:
-        columns = [column for tree in self.forest.trees for column in tree.columns(self.count, self.kind)]
+        columns = self.forest.columns(self.count, self.kind)
         num_triples = self.count * (self.forest.num_ands + self.spare_ands)
         if self.kind.kk13 and num_triples:
             columns.append(Column(-(-num_triples // 2), 4, 2))
@@ -65,12 +65,14 @@ class Comparison(Operator):
     def run_with_spare(self, party: Party, numbers: Sequence[Words]) -> tuple[list[Bytes], Triples | None]:
         """The same, and the triples that were not used."""
         digits = [
-            ((number >> np.uint64(4 * place)) & mask(width)).astype(np.uint8)
+            [
+                ((number >> np.uint64(4 * place)) & mask(width)).astype(np.uint8)
+                for place, width in enumerate(tree.digits)
+            ]
             for tree, number in zip(self.forest.trees, numbers, strict=True)
-            for place, width in enumerate(tree.digits)
         ]
         shares, triples = self._offer(party, digits) if party.is_server else self._look_up(party, digits)
-        gt, eq = self._by_tree([share & 1 for share in shares]), self._by_tree([share >> 1 for share in shares])
+        gt, eq = ([[(share >> np.uint8(bit)) & 1 for share in tree] for tree in shares] for bit in (0, 1))
         used = 0
         conjunctions = self._conjunctions
         for level, step in zip(self.forest.levels, conjunctions, strict=False):
@@ -88,36 +90,46 @@ class Comparison(Operator):
             used += step.num_ands
         return roots, triples and triples.part(used, used + self.count * self.spare_ands)
 
-    def _by_tree(self, digits: list[Bytes]) -> Nodes:
-        nodes, start = [], 0
-        for tree in self.forest.trees:
-            nodes.append(digits[start : start + len(tree.digits)])
-            start += len(tree.digits)
-        return nodes
-
-    def _offer(self, party: Party, digits: list[Bytes]) -> tuple[list[Bytes], Triples | None]:
-        lookup, shares, tables = self._lookup, [], []
-        for column, digit in zip(lookup.columns, digits, strict=False):
-            share = party.prg.bits(self.count) | party.prg.bits(self.count) << np.uint8(1)
-            entry = np.arange(1 << column.log, dtype=np.uint8)
-            gt, eq = digit[:, None] > entry, digit[:, None] == entry
-            tables.append((gt | eq.astype(np.uint8) << np.uint8(1)) ^ share[:, None])
-            shares.append(share)
+    def _offer(self, party: Party, digits: Nodes) -> tuple[Nodes, Triples | None]:
+        """The server's tables: entry j of a digit holds (gt, eq) against j, for every tree of the group."""
+        lookup, tables = self._lookup, []
+        shares: Nodes = [[] for _ in digits]
+        columns = iter(lookup.columns)
+        for group in self.forest.groups:
+            for place in range(len(digits[group[0]])):
+                column = next(columns)
+                entry = np.arange(1 << column.log, dtype=np.uint8)
+                table = np.zeros((self.count, entry.size), np.uint8)
+                for twin, tree in enumerate(group):
+                    digit = digits[tree][place]
+                    share = party.prg.bits(self.count) | party.prg.bits(self.count) << np.uint8(1)
+                    gt, eq = digit[:, None] > entry, digit[:, None] == entry
+                    answer = (gt | eq.astype(np.uint8) << np.uint8(1)) ^ share[:, None]
+                    table |= answer << np.uint8(2 * twin)
+                    shares[tree].append(share)
+                tables.append(table)
         triples = None
-        if len(lookup.columns) > len(digits):
-            triples, table = _triple_tables(party, lookup.columns[-1].count)
+        if (rest := next(columns, None)) is not None:
+            triples, table = _triple_tables(party, rest.count)
             tables.append(table)
         lookup.send(party, tables)
         return shares, triples
 
-    def _look_up(self, party: Party, digits: list[Bytes]) -> tuple[list[Bytes], Triples | None]:
-        lookup, choices, triples = self._lookup, list(digits), None
-        if len(lookup.columns) > len(digits):
+    def _look_up(self, party: Party, digits: Nodes) -> tuple[Nodes, Triples | None]:
+        lookup, triples = self._lookup, None
+        choices = [digit for group in self.forest.groups for digit in digits[group[0]]]
+        if len(lookup.columns) > len(choices):
             choices.append(party.prg.take(lookup.columns[-1].count) & np.uint8(15))
-        found = lookup.receive(party, choices)
-        if len(found) > len(digits):
-            triples = _chosen_triples(choices[-1], found.pop())
-        return found, triples
+        found = iter(lookup.receive(party, choices))
+        shares: Nodes = [[] for _ in digits]
+        for group in self.forest.groups:
+            for _ in digits[group[0]]:
+                answer = next(found)
+                for twin, tree in enumerate(group):
+                    shares[tree].append((answer >> np.uint8(2 * twin)) & 3)
+        if (rest := next(found, None)) is not None:
+            triples = _chosen_triples(choices[-1], rest)
+        return shares, triples
 
     def _join(
         self,

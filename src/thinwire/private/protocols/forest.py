@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from thinwire.private.ot.kind import OtKind
 from thinwire.private.protocols.lookup import Column
@@ -51,10 +51,27 @@ class Forest:
 
     A stage holds pairs (high, low): tree `high` becomes the comparison of its bits above those of tree `low`.
     Low trees keep their own result, so that comparisons with equal low bits pay for them once.
+    The last `twins` trees compare the same number of the client's with several of the server's: one lookup per
+    digit answers them all.
     """
 
     trees: tuple[Tree, ...]
     stages: tuple[tuple[tuple[int, int], ...], ...] = ()
+    twins: int = 1
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Trees that share their lookups."""
+        alone = len(self.trees) - self.twins
+        return (*((tree,) for tree in range(alone)), tuple(range(alone, len(self.trees))))
+
+    def columns(self, count: int, kind: OtKind) -> list[Column]:
+        """The lookups of all digits, group by group."""
+        return [
+            replace(column, bits=column.bits * len(group) if len(group) == 1 else 2 * len(group))
+            for group in self.groups
+            for column in self.trees[group[0]].columns(count, kind)
+        ]
 
     @property
     def levels(self) -> tuple[tuple[Join, ...], ...]:
@@ -91,4 +108,4 @@ def stacked(*parts: int, tops: int) -> Forest:
     highest = [Tree(parts[-1], with_eq=bool(lower))] * tops
     chain = tuple(((place, place - 1),) for place in range(1, len(lower)))
     last = (tuple((len(lower) + top, len(lower) - 1) for top in range(tops)),) if lower else ()
-    return Forest((*trees, *highest), chain + last)
+    return Forest((*trees, *highest), chain + last, tops)

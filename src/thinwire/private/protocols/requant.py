@@ -31,9 +31,10 @@ class Requant(Operator):
     comparison is free and its flights vanish: Mill(l - 1) in all.
     The MUX works in `out_width` bits only; `chosen` is SCI's: all n bits, chosen OT.
 
-    x and x - 2^l_x agree in their low l_x bits, so those are compared once for p and q.
+    p and q compare the same number of the client's, so one lookup per digit answers both.
 
-    Cost: TR(l, s) + Mill(n - 1) + 2 (c2 + l_x + 1); the clamp adds about Mill(n - 1 - l_x) + 2 AND + c2 + l_x + 1.
+    Cost: TR(l, s) + Mill(n - 1) + 2 (c2 + l_x + 1); the clamp adds 32 bits per digit,
+    its ANDs and one more, and c2 + l_x + 1.
     """
 
     count: int
@@ -78,9 +79,11 @@ class Requant(Operator):
     def _comparison(self) -> Comparison:
         spare = int(self.relu and self.clamps)
         low = self.shift if self._fuses else 0
-        middle = self.out_bits if self.clamps and self.relu else 0  # x and x - 2^l_x agree in the low l_x bits
-        forest = stacked(low, middle, self.left - 1 - middle, tops=self._num_signs)
-        return Comparison(self.count, forest, self.kind, spare)
+        # x and x - 2^l_x agree in their low l_x bits: as many of them are compared once as is cheapest.
+        splits = {0, self.out_bits // 4 * 4, self.out_bits} if spare else {0}
+        forests = [stacked(low, split, self.left - 1 - split, tops=self._num_signs) for split in sorted(splits)]
+        options = [Comparison(self.count, forest, self.kind, spare) for forest in forests]
+        return min(options, key=lambda option: option.predict_bytes())
 
     @property
     def _and(self) -> Conjunction:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thinwire.cli.options import Json, Out
+from thinwire.cli.private_train import train
 from thinwire.errors import PrivateError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ private = typer.Typer(
     help="Private inference: a server's quantized network on a client's input, neither seen by the other.",
     no_args_is_help=True,
 )
+private.command()(train)
 
 VariantName = Annotated[
     str, typer.Option("--variant", help="Protocols: ours, or a rung of the ladder (B0, S1, ...).")

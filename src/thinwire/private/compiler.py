@@ -69,7 +69,9 @@ def _extend(rings: Rings, node: Node) -> Iterator[Step]:
 
 def _form(rings: Rings, node: Node) -> str:
     """A pool's sum has a top bit of 0 under every variant; an activation only where it is kept."""
-    return "sirnn" if isinstance(node, SumPool | MaxPool) and rings.variant.msb == "none" else rings.variant.msb
+    return (
+        "sirnn" if isinstance(node, SumPool | MaxPool) and rings.variant.msb == "none" else rings.variant.msb
+    )
 
 
 def _masked_width(rings: Rings, node: Node) -> int:

@@ -53,7 +53,9 @@ class Rings:
         """The one reader of an accumulator."""
         readers = self.readers[node.name]
         if len(readers) != 1:
-            raise ModelError(f"accumulator {node.name} has {len(readers)} readers: requantize it once, then share")
+            raise ModelError(
+                f"accumulator {node.name} has {len(readers)} readers: requantize it once, then share"
+            )
         return readers[0]
 
     def native(self, node: Node) -> int:

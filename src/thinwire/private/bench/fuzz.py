@@ -18,6 +18,7 @@ from functools import cache
 from types import MappingProxyType
 
 from thinwire.errors import ThinwireError
+from thinwire.private.bench.fuzz_session import session
 from thinwire.private.bench.mutation import mutate
 from thinwire.private.link.frame import pack_header
 from thinwire.private.link.handshake import ANY, Hello, describe_digest, meet_client, meet_server
@@ -155,10 +156,11 @@ VICTIMS: Mapping[str, Victim] = MappingProxyType(
         "client": client,
         "model_file": model_file,
         "model_facts": model_facts,
+        "session": session,
     }
 )
 SHARES: Mapping[str, float] = MappingProxyType(  # of all cases
-    {"frames": 0.4, "server": 0.2, "client": 0.2, "model_file": 0.1, "model_facts": 0.1}
+    {"frames": 0.4, "server": 0.2, "client": 0.2, "model_file": 0.1, "model_facts": 0.09, "session": 0.01}
 )
 
 

@@ -199,11 +199,11 @@ def _add(rings: Rings, node: Add) -> Iterator[Step]:
     width = rings.accumulator(node) - rings.cut(node)
 
     def act(run: Run) -> None:
-        total = np.uint64(0)
-        for source, taken in zip(node.sources, node.taken, strict=True):
-            x = run.shares[source] if taken.signed else run.wide[source]
-            total = total + (x << np.uint64(rings.shift(node, source)))
-        run.shares[node.name] = reduce(total, width)  # type: ignore[arg-type]
+        a, b = (
+            (run.shares if taken.signed else run.wide)[source] << np.uint64(rings.shift(node, source))
+            for source, taken in zip(node.sources, node.taken, strict=True)
+        )
+        run.shares[node.name] = reduce(a + b, width)
 
     yield Step(node.name, "add", ONLINE, (), act)
 

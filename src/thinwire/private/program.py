@@ -13,10 +13,12 @@ import numpy as np
 from thinwire.private.compiler import steps_of
 from thinwire.private.errors import ModelError
 from thinwire.private.link.channel import Channel
-from thinwire.private.message import Traffic, last_sender, traffic
+from thinwire.private.link.counters import Counters
+from thinwire.private.message import SERVER, Traffic, last_sender, traffic
 from thinwire.private.net.graph import WEIGHTS, Graph
 from thinwire.private.net.oracle import check_input
 from thinwire.private.net.value import IntArray
+from thinwire.private.ot.prg import Words
 from thinwire.private.ot.suite import setup_messages
 from thinwire.private.protocols.party import Party
 from thinwire.private.protocols.product import Seeds
@@ -74,10 +76,11 @@ class Program:
         return sum(chosen, Traffic())
 
     def digest(self) -> bytes:
-        """What both parties must agree on: the public graph, the variant, the batch and every message size."""
-        parts = [self.variant, self.batch]
-        parts += [astuple(m) for step in self.steps for m in step.messages]  # type: ignore[misc]
-        parts += [(s.layer, s.operator, s.phase) for s in self.steps]  # type: ignore[misc]
+        """What both parties must agree on: the public graph, the variant, the batch and every message
+        size."""
+        parts: list[object] = [self.variant, self.batch]
+        parts += [astuple(m) for step in self.steps for m in step.messages]
+        parts += [(s.layer, s.operator, s.phase) for s in self.steps]
         return hashlib.sha256(repr(parts).encode()).digest()
 
 
@@ -128,7 +131,7 @@ class Player:
         self._play(self.program.of_phase(SETUP), self._run(Prepared()))
 
     def sibling(self, program: Program) -> Player:
-        """A player of another batch size on the same connection: the same OTs and seeds, and those it lacks."""
+        """A player of another batch size on the same connection: its OTs, its seeds, and what was missing."""
         made = Player(program, self.role, self.channel, self.seed, self.context)
         made._party, made._seeds = self._party, self._seeds
         lacking = [step for step in program.of_phase(SETUP) if step.layer not in self._seeds]
@@ -142,22 +145,28 @@ class Player:
         self._prepared.append(prepared)
 
     def infer(self, x: IntArray | None = None) -> IntArray | None:
-        """The online phase: the client gives pictures (batch, *shape) and gets the output, the server None."""
+        """The online phase: the client gives pictures (batch, *shape) and gets the output, the server
+        None."""
+        graph = self.program.graph
+        if self.role == SERVER:
+            share = np.zeros(graph.input.value.size * self.program.batch, np.uint64)
+        else:
+            share = self._checked(x)
         if not self._prepared:
             self.prepare()
         run = self._run(self._prepared.pop(0))
-        graph, count = self.program.graph, self.program.graph.input.value.size * self.program.batch
-        if run.party.is_server:
-            run.shares[graph.input.name] = np.zeros(count, np.uint64)
-        else:
-            if x is None:
-                raise ModelError("the client must give its pictures")
-            pictures = check_input(graph, x)
-            if len(pictures) != self.program.batch:
-                raise ModelError(f"{len(pictures)} pictures for a program of batch {self.program.batch}")
-            run.shares[graph.input.name] = encode(pictures, 64)
+        run.shares[graph.input.name] = share
         self._play(self.program.of_phase(ONLINE), run)
         return run.result
+
+    def _checked(self, x: IntArray | None) -> Words:
+        """The client's pictures; refused before anything of them is used."""
+        if x is None:
+            raise ModelError("the client must give its pictures")
+        pictures = check_input(self.program.graph, x)
+        if len(pictures) != self.program.batch:
+            raise ModelError(f"{len(pictures)} pictures for a program of batch {self.program.batch}")
+        return encode(pictures, 64)
 
     def _run(self, prepared: Prepared) -> Run:
         if self._party is None:
@@ -170,9 +179,9 @@ class Player:
             step.act(run)
             self._note(step.layer, step.operator, step.phase, start, before)
 
-    def _note(self, layer: str, operator: str, phase: str, start: float, before: object) -> None:
-        passed = self.channel.counters - before  # type: ignore[operator]
+    def _note(self, layer: str, operator: str, phase: str, start: float, before: Counters) -> None:
+        passed = self.channel.counters - before
         sent, received = passed.sent_bytes, passed.received_bytes
-        server, client = (sent, received) if self.role == 0 else (received, sent)
+        server, client = (sent, received) if self.role == SERVER else (received, sent)
         counted = Traffic(server, client, passed.sent_frames + passed.received_frames, passed.flights)
         self.rows.append(CostRow(layer, operator, phase, counted, perf_counter() - start))

@@ -26,8 +26,10 @@ def half(node: Requant) -> int:
 class Rings:
     """The plan of widths for a graph under a variant.
 
-    An activation lives in l_x + 1 bits with a top bit of 0, or in l_x bits where nothing is known of it. It is
-    extended once, to the widest ring that one of its readers asks for. A product has its accumulator's width; a
+    An activation lives in l_x + 1 bits with a top bit of 0, or in l_x bits where nothing is known of it.
+    It is
+    extended once, to the widest ring that one of its readers asks for. A product has its accumulator's
+    width; a
     max pool or an argmax asks for one bit more, for differences.
     """
 
@@ -92,7 +94,8 @@ class Rings:
         return not self.variant.residual_at_accumulator and isinstance(self.reader(layer), Add)
 
     def cut(self, node: Node) -> int:
-        """Bits that SiRNN's first truncation takes off this accumulator: at most e, and only where no bit of the
+        """Bits that SiRNN's first truncation takes off this accumulator: at most e, and only where no
+        bit of the
         result can change: behind a sum only if the shortcut ends above them.
         """
         if self.variant.single_truncation or not node.value.signed:

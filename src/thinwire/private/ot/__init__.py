@@ -1,4 +1,4 @@
-"""Oblivious transfer, free of sockets: base OT, SoftSpoken extension, KK13, hash, packing. Bytes in, bytes out."""
+"""Oblivious transfer, free of sockets: base OT, SoftSpoken extension, KK13, hash, packing."""
 
 from __future__ import annotations
 

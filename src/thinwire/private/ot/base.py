@@ -58,7 +58,10 @@ class BaseSender:
         group, pairs = ristretto255(), []
         try:
             for index, start in enumerate(range(0, len(message), 2 * POINT_BYTES)):
-                r = message[start : start + POINT_BYTES], message[start + POINT_BYTES : start + 2 * POINT_BYTES]
+                r = (
+                    message[start : start + POINT_BYTES],
+                    message[start + POINT_BYTES : start + 2 * POINT_BYTES],
+                )
                 keys = []
                 for j in (0, 1):
                     point = group.add(r[j], _hash(self._session, index, j, r[1 - j]))

@@ -8,7 +8,8 @@ PROTOCOL = b"thinwire private 1"
 
 
 def derive(session: bytes, label: str, *parts: bytes) -> bytes:
-    """64 bytes bound to the session, the label and the parts; lengths are hashed too, so nothing can slide."""
+    """64 bytes bound to the session, the label and the parts; lengths are hashed too, so nothing can
+    slide."""
     digest = hashlib.sha512(PROTOCOL)
     for part in (session, label.encode(), *parts):
         digest.update(len(part).to_bytes(8, "little") + part)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from thinwire.private.link.channel import Channel
 from thinwire.private.message import CLIENT, SERVER, Message
 from thinwire.private.ot.kind import KK13_ROW_BITS, OtKind
@@ -9,8 +11,6 @@ from thinwire.private.ot.kk13 import WideReceiver, WideSender, seeds
 from thinwire.private.ot.labels import derive
 from thinwire.private.ot.prg import Prg
 from thinwire.private.ot.softspoken import BASE_REPLY_BYTES, BASE_REQUEST_BYTES, Receiver, Sender
-
-import numpy as np
 
 NONCE_BYTES = 16
 
@@ -44,7 +44,9 @@ class Suite:
         secret = prg.bits(KK13_ROW_BITS)
         message, chosen = self.receiver.extend(secret)
         theirs = self.sender.extend(channel.exchange(message), KK13_ROW_BITS)
-        pairs = np.stack([seeds(theirs, None, self.sender.hash), seeds(theirs, self.sender.delta, self.sender.hash)], 1)
+        pairs = np.stack(
+            [seeds(theirs, None, self.sender.hash), seeds(theirs, self.sender.delta, self.sender.hash)], 1
+        )
         wide = [derive(self.session, "wide", bytes([sender])) for sender in (SERVER, CLIENT)]
         self.wide_sender = WideSender(wide[role], secret, seeds(chosen, None, self.receiver.hash))
         self.wide_receiver = WideReceiver(self.kind, wide[1 - role], pairs)

@@ -25,7 +25,8 @@ class Comparison(Operator):
     """Several comparisons over one batch of elements, joined as a Forest says.
 
     1. Every number is cut into digits of 4 bits. For each digit the client looks up (gt, eq) of the server's
-       digit against its own, masked by the server's random shares. With KK13 the same lookup makes bit triples:
+       digit against its own, masked by the server's random shares. With KK13 the same lookup makes bit
+       triples:
        two per 1-of-16 OT.
     2. Level by level, neighbours join: gt = gt_hi xor eq_hi gt_lo, eq = eq_hi eq_lo (Conjunction).
     3. Whole trees are joined the same way. A low tree's own result stays available: the wrap of low bits is a
@@ -72,7 +73,9 @@ class Comparison(Operator):
             for tree, number in zip(self.forest.trees, numbers, strict=True)
         ]
         shares, triples = self._offer(party, digits) if party.is_server else self._look_up(party, digits)
-        gt, eq = ([[(share >> np.uint8(bit)) & 1 for share in tree] for tree in shares] for bit in (0, 1))
+        one = np.uint8(1)
+        gt: Nodes = [[share & one for share in tree] for tree in shares]
+        eq: Nodes = [[share >> one & one for share in tree] for tree in shares]
         used = 0
         conjunctions = self._conjunctions
         for level, step in zip(self.forest.levels, conjunctions, strict=False):
@@ -126,7 +129,7 @@ class Comparison(Operator):
             for _ in digits[group[0]]:
                 answer = next(found)
                 for twin, tree in enumerate(group):
-                    shares[tree].append((answer >> np.uint8(2 * twin)) & 3)
+                    shares[tree].append((answer >> np.uint8(2 * twin)) & np.uint8(3))
         if (rest := next(found, None)) is not None:
             triples = _chosen_triples(choices[-1], rest)
         return shares, triples
@@ -155,7 +158,7 @@ class Comparison(Operator):
         return next_gt, next_eq
 
 
-def Mill(count: int, bits: int, kind: OtKind) -> Comparison:  # noqa: N802
+def Mill(count: int, bits: int, kind: OtKind) -> Comparison:
     """Mill(l): [a > b] of l-bit numbers.
 
     Cost: l <= 4: OT_{2^l}(1 bit). Else q = ceil(l / 4) lookups of 2 bits and t = 2q - 2 - ceil(log2 q) ANDs:
@@ -165,7 +168,8 @@ def Mill(count: int, bits: int, kind: OtKind) -> Comparison:  # noqa: N802
 
 
 def _triple_tables(party: Party, pairs: int) -> tuple[Triples, Bytes]:
-    """The server's half of two triples per table: entry (a, b, a', b') holds c xor (a0 ^ a)(b0 ^ b), twice."""
+    """The server's half of two triples per table: entry (a, b, a', b') holds c xor (a0 ^ a)(b0 ^ b),
+    twice."""
     a, b, c = (party.prg.bits(2 * pairs).reshape(pairs, 2) for _ in range(3))
     entry = np.arange(16, dtype=np.uint8)
     table = np.zeros((pairs, 16), np.uint8)

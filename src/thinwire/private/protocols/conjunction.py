@@ -1,4 +1,4 @@
-"""Conjunction: e * g and, for the first of them, e * f of shared bits: what joins two digits of a comparison."""
+"""Conjunction: e * g and, for some, e * f of shared bits: what joins two digits of a comparison."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ class Triples:
 class Conjunction(Operator):
     """`single` + `double` shared bits e; for all e * g, for the first `double` also e * f.
 
-    KK13: with bit triples. 1. Both open d = e xor a and g xor b. 2. z = c xor d b xor (g xor b) a (xor d (g xor b)).
+    KK13: with bit triples. 1. Both open d = e xor a and g xor b. 2. z = c xor d b xor (g xor b) a (xor d
+    (g xor b)).
     Cost per AND: 4 bits (and 144 for the triple, made before).
 
-    Else: the cross terms e_0 g_1 and e_1 g_0 are two COTs of bits, in which e is the choice, so that e * g and
+    Else: the cross terms e_0 g_1 and e_1 g_0 are two COTs of bits, in which e is the choice, so that e *
+    g and
     e * f share one. Cost: 2 (c2 + 1) bits, 2 (c2 + 2) for a double one.
     """
 
@@ -54,9 +56,7 @@ class Conjunction(Operator):
             sizes = [self.kind.row_bytes(self.single + self.double), packed_bytes(self.num_ands, 1)]
         return tuple(Message(sender, size) for size in sizes for sender in (CLIENT, SERVER))
 
-    def run(
-        self, party: Party, e: Bytes, g: Bytes, f: Bytes, triples: Triples | None
-    ) -> tuple[Bytes, Bytes]:
+    def run(self, party: Party, e: Bytes, g: Bytes, f: Bytes, triples: Triples | None) -> tuple[Bytes, Bytes]:
         """Shares of (e * g, e[:double] * f)."""
         if triples is not None:
             product = self._with_triples(
@@ -71,7 +71,8 @@ class Conjunction(Operator):
         opened = own ^ unpack_small(party.channel.exchange(pack_small(own, 1)), own.size, 1)
         d, h = opened[: x.size], opened[x.size :]
         z = triples.c ^ (d & triples.b) ^ (h & triples.a)
-        return z ^ (d & h) if party.is_server else z
+        product: Bytes = z ^ (d & h) if party.is_server else z
+        return product
 
     def _with_cots(self, party: Party, e: Bytes, g: Bytes, f: Bytes) -> Bytes:
         chosen = party.choose(e)
@@ -82,7 +83,8 @@ class Conjunction(Operator):
         pads = _bit_planes(party.receiver_pads(chosen), self.double)
         z = unpack_small(party.channel.receive(packed_bytes(y.size, 1)), y.size, 1)
         choice = np.concatenate([e, e[: self.double]])
-        return (choice & y) ^ own ^ pads ^ (choice & z)
+        product: Bytes = (choice & y) ^ own ^ pads ^ (choice & z)
+        return product
 
 
 def _bit_planes(pads: np.ndarray[tuple[int, ...], np.dtype[np.uint64]], double: int) -> Bytes:

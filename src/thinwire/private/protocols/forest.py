@@ -40,9 +40,7 @@ class Tree:
         if kind.kk13 and len(self.digits) > 1:
             return [Column(count, DIGIT_BITS, 2) for _ in self.digits]
         useless = 0 if self.with_eq else 1  # the lowest digit's equality
-        return [
-            Column(count, width, 1 if place < useless else 2) for place, width in enumerate(self.digits)
-        ]
+        return [Column(count, width, 1 if place < useless else 2) for place, width in enumerate(self.digits)]
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,8 @@ class Forest:
 
     A stage holds pairs (high, low): tree `high` becomes the comparison of its bits above those of tree `low`.
     Low trees keep their own result, so that comparisons with equal low bits pay for them once.
-    The last `twins` trees compare the same number of the client's with several of the server's: one lookup per
+    The last `twins` trees compare the same number of the client's with several of the server's: one
+    lookup per
     digit answers them all.
     """
 
@@ -97,7 +96,8 @@ class Forest:
 def stacked(*parts: int, tops: int) -> Forest:
     """`tops` comparisons whose bits differ in the highest part only: lower parts are compared once.
 
-    parts: bits of the parts, lowest first; parts of 0 bits are left out. The last `tops` trees are the results;
+    parts: bits of the parts, lowest first; parts of 0 bits are left out. The last `tops` trees are the
+    results;
     tree 0 is the comparison of the lowest part alone.
 
     >>> stacked(8, 9, tops=2).stages

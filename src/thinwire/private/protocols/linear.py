@@ -1,4 +1,4 @@
-"""Matrix products W X, W plaintext with the server, X shared: three forms that differ in whose bits choose."""
+"""Matrix products W X, W plaintext with the server, X shared; forms differ in whose bits choose."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class WeightBits(Operator):
     """The weight's bits choose; X was extended to L bits before im2col, so there are no wraps (PrivQuant).
 
     1. The server computes W x0.  2. W x1: BitProduct, the server receives.  3. Both add.
-    The client's x1 may be any mask drawn before: the product is then made offline, and its seeds, which depend
+    The client's x1 may be any mask drawn before: the product is then made offline, and its seeds, which
+    depend
     on W only, once per client.
 
     Cost: d1 d2 (l_w c2 + d3 sum_{i < l_w} (L - i)) bits.
@@ -92,7 +93,8 @@ class WeightBits(Operator):
 
 @dataclass(frozen=True)
 class ActivationBits(Operator):
-    """The client's activation bits choose; x lives in m bits with a top bit known to be 0; no extension at all.
+    """The client's activation bits choose; x lives in m bits with a top bit known to be 0; no extension
+    at all.
 
     With t_i the top bit of x_i: x = (x0 - 2^m t0) + (x1 without its top bit) + t1 2^(m-1) (2 t0 - 1), so the
     wrap costs nothing: the top bit's correlation gets the sign 2 t0 - 1, which the server knows.
@@ -133,11 +135,13 @@ class ActivationBits(Operator):
 class Sirnn(Operator):
     """SiRNN's product as SCI ships it: the client's activation bits choose, shares of X stay l_x bits.
 
-    1. W x1: BitProduct, the client receives.  2. The wrap of every entry of X (after im2col): Mill(l_x), or one
+    1. W x1: BitProduct, the client receives.  2. The wrap of every entry of X (after im2col): Mill(l_x),
+    or one
     1-of-4 lookup where its top bit is known.  3. 2^l_x W wrap: chosen OTs.  4. The server adds W x0.
     L' = l_w + l_x + e. The truncation by e follows (program.py).
 
-    Cost: d2 d3 (l_x c2 + d1 sum_{i < l_x} (L' - i)) + d2 d3 (260 or Mill(l_x)) + d2 d3 (c2 + 2 d1 (L' - l_x)).
+    Cost: d2 d3 (l_x c2 + d1 sum_{i < l_x} (L' - i)) + d2 d3 (260 or Mill(l_x)) + d2 d3 (c2 + 2 d1 (L' -
+    l_x)).
     """
 
     shape: Shape
@@ -161,9 +165,7 @@ class Sirnn(Operator):
     @property
     def _wraps(self) -> WrapProduct:
         s = self.shape
-        return WrapProduct(
-            s.d3, s.d2, s.d1, self.width - self.in_width, self.in_width, CLIENT, self.kind
-        )
+        return WrapProduct(s.d3, s.d2, s.d1, self.width - self.in_width, self.in_width, CLIENT, self.kind)
 
     def messages(self) -> Messages:
         if self.is_plain:
@@ -192,10 +194,13 @@ class Sirnn(Operator):
 class SirnnSwapped(Operator):
     """SiRNN's product with the roles swapped: the weight's bits choose, X is extended by e bits after im2col.
 
-    1. Ext(l_x -> l_x + e) of every entry.  2. W x1: BitProduct, the server receives.  3. The wraps of the extended
-    entries, whose top bit is 0 (or by Mill).  4. 2^(l_x+e) W wrap: chosen OTs of l_w bits.  5. The server adds W x0.
+    1. Ext(l_x -> l_x + e) of every entry.  2. W x1: BitProduct, the server receives.  3. The wraps of
+    the extended
+    entries, whose top bit is 0 (or by Mill).  4. 2^(l_x+e) W wrap: chosen OTs of l_w bits.  5. The
+    server adds W x0.
 
-    Cost: d2 d3 Ext + d1 d2 (l_w c2 + d3 sum_{i < l_w} (L' - i)) + d2 d3 (260 or Mill) + d2 d3 (c2 + 2 d1 l_w).
+    Cost: d2 d3 Ext + d1 d2 (l_w c2 + d3 sum_{i < l_w} (L' - i)) + d2 d3 (260 or Mill) + d2 d3 (c2 + 2 d1
+    l_w).
     """
 
     shape: Shape
@@ -258,4 +263,13 @@ class SirnnSwapped(Operator):
         return reduce(total, self.width)
 
 
-__all__ = ["ActivationBits", "SIRNN", "Shape", "Sirnn", "SirnnSwapped", "UNKNOWN", "WeightBits", "ring_matmul"]
+__all__ = [
+    "ActivationBits",
+    "SIRNN",
+    "Shape",
+    "Sirnn",
+    "SirnnSwapped",
+    "UNKNOWN",
+    "WeightBits",
+    "ring_matmul",
+]

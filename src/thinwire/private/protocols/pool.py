@@ -26,7 +26,8 @@ def _rounds(size: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Max(Operator):
-    """The largest of `size` numbers, `count` times. Differences must fit the ring (one bit more than the numbers).
+    """The largest of `size` numbers, `count` times. Differences must fit the ring (one bit more than the
+    numbers).
 
     Round by round, pairs (a, b): max = b + ReLU(a - b). Cost: size - 1 times Mill(l - 1) + 2 (c2 + l).
     """
@@ -50,7 +51,8 @@ class Max(Operator):
             a, b = x[:pairs], x[pairs : 2 * pairs]
             higher = step.run(party, reduce(a - b, self.width).reshape(-1)).reshape(pairs, self.count)
             x = np.concatenate([reduce(b + higher, self.width), x[2 * pairs :]])
-        return x[0]
+        highest: Words = x[0]
+        return highest
 
 
 @dataclass(frozen=True)
@@ -100,4 +102,5 @@ class Argmax(Operator):
             i_step = move_index.run(party, less, reduce(j - i, self.index_bits).reshape(-1)).reshape(a.shape)
             x = np.concatenate([reduce(a + x_step, self.width), x[2 * pairs :]])
             index = np.concatenate([reduce(i + i_step, self.index_bits), index[2 * pairs :]])
-        return index[0]
+        place: Words = index[0]
+        return place

@@ -1,4 +1,4 @@
-"""BitProduct: a matrix product from batched COTs: one party's bits are the choices, the other's rows the D."""
+"""BitProduct: a matrix product from batched COTs: one party's bits choose, the other's rows are D."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class Seeds:
 
 @dataclass(frozen=True)
 class BitProduct(Operator):
-    """Shares of A B mod 2^L: the receiver holds A (rows x depth) in `bits` bits, the sender B (depth x length).
+    """Shares of A B mod 2^L: the receiver holds A (rows x depth) in `bits` bits, the sender B (depth x
+    length).
 
     1. Seeds: one OT per bit of A (c2 bits each).
     2. For bit i of entry (a, c), weight 2^i: a COT of the vector B_c, `length` elements of L - i bits, for
@@ -86,7 +87,8 @@ class BitProduct(Operator):
         return Seeds(party.offer(self.num_ots))
 
     def send(self, party: Party, seeds: Seeds, b: Words, signs: Bytes | None = None) -> Words:
-        """The sender's share (rows, length). signs (rows, depth): 1 where the top bit's D is +B, 0 where -B."""
+        """The sender's share (rows, length). signs (rows, depth): 1 where the top bit's D is +B, 0 where
+        -B."""
         sender, block = party.suite.sender, seeds.next_block()
         out = np.zeros((self.rows, self.length), self._word)
         matrix = np.ascontiguousarray(b.astype(self._word))
@@ -175,7 +177,8 @@ class BitProduct(Operator):
 
 @dataclass(frozen=True)
 class WrapProduct(Operator):
-    """SiRNN's product of shared wrap bits with a matrix: shares of factor * [w] B, as SCI does it: chosen OTs.
+    """SiRNN's product of shared wrap bits with a matrix: shares of factor * [w] B, as SCI does it:
+    chosen OTs.
 
     w = f xor c, f with the sender, c with the receiver, one per entry of (rows x depth). The sender draws its
     share and sends (share + (f xor c) B_c) for c = 0 and c = 1. Result: minus 2^shift times the product.

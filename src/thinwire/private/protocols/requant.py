@@ -81,7 +81,9 @@ class Requant(Operator):
         low = self.shift if self._fuses else 0
         # x and x - 2^l_x agree in their low l_x bits: as many of them are compared once as is cheapest.
         splits = {0, self.out_bits // 4 * 4, self.out_bits} if spare else {0}
-        forests = [stacked(low, split, self.left - 1 - split, tops=self._num_signs) for split in sorted(splits)]
+        forests = [
+            stacked(low, split, self.left - 1 - split, tops=self._num_signs) for split in sorted(splits)
+        ]
         options = [Comparison(self.count, forest, self.kind, spare) for forest in forests]
         return min(options, key=lambda option: option.predict_bytes())
 
@@ -137,7 +139,8 @@ class Requant(Operator):
         return self._extend.run(party, reduce(y, self.out_width))
 
     def _shifted(self, party: Party, x: Words, shift: int) -> list[Words]:
-        """The numbers whose top bits are asked for: x for the ReLU, x - 2^l_x for the clamp (at scale 2^shift)."""
+        """The numbers whose top bits are asked for: x for the ReLU, x - 2^l_x for the clamp (at scale
+        2^shift)."""
         limit = np.uint64(1 << (self.out_bits + shift)) if party.is_server else np.uint64(0)
         return ([x] if self.relu else []) + ([x - limit] if self.clamps else [])
 
@@ -168,9 +171,7 @@ class Requant(Operator):
         )
         return roots[0], roots[len(lower) :], triples
 
-    def _select(
-        self, party: Party, signs: list[Bytes], triples: Triples | None
-    ) -> tuple[Bytes, Bytes]:
+    def _select(self, party: Party, signs: list[Bytes], triples: Triples | None) -> tuple[Bytes, Bytes]:
         """(bit that keeps x, bit that takes the largest value instead)."""
         one = np.uint8(party.is_server)
         if not self.relu:

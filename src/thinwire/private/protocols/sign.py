@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from thinwire.private.message import SERVER
 from thinwire.private.ot.kind import OtKind
 from thinwire.private.ot.prg import Bytes, Words
@@ -13,8 +15,6 @@ from thinwire.private.protocols.lookup import Column, Lookup
 from thinwire.private.protocols.operator import Messages, Operator
 from thinwire.private.protocols.party import Party
 from thinwire.private.protocols.ring import mask, reduce, top_bit
-
-import numpy as np
 
 
 def wrap_input(party: Party, x: Words, width: int) -> Words:
@@ -105,7 +105,10 @@ class Msb(Operator):
 
 @dataclass(frozen=True)
 class Relu(Operator):
-    """max(0, x): 1. DReLU; 2. MUX. Cost: Mill(l - 1) + 2 (c2 + l); `chosen` as SCI: Mill(l - 1) + 2 (c2 + 2 l)."""
+    """max(0, x): 1. DReLU; 2. MUX.
+
+    Cost: Mill(l - 1) + 2 (c2 + l); `chosen`, as SCI: Mill(l - 1) + 2 (c2 + 2 l).
+    """
 
     count: int
     width: int

@@ -1,4 +1,4 @@
-"""No code of one instruction set can be linked into another's, and nothing runs that the machine does not have."""
+"""No code of one instruction set is linked into another, and none runs that the machine does not have."""
 
 from __future__ import annotations
 

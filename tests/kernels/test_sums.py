@@ -1,4 +1,4 @@
-"""Sums in chunks: the reference is what docs/wire.md says, and native kernels equal it for any number of chunks."""
+"""Sums in chunks: the reference is the page (docs/wire.md), and native kernels equal it bit for bit."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from thinwire.groups.base import LEFT, Group, Note
 
 _ON_THE_WIRE = frozenset({"agree", "travel", COMPARE, CONNECT, OUTSIDE})
 
-_STEPS = "all ranks must make the same number of steps, or use torch's Join"
+_STEPS = "look at its log; all ranks must make the same number of steps, or use torch's Join"
 
 
 def explain(error: Exception, stage: str, group: Group) -> Exception:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from thinwire.clock import COMPARE, CONNECT, OUTSIDE
 from thinwire.errors import DriftError, PeerError, PlanError
-from thinwire.groups.base import LEFT, Group, Note
+from thinwire.groups.base import LEFT, UNREACHED, Group, Note
 
 _ON_THE_WIRE = frozenset({"agree", "travel", COMPARE, CONNECT, OUTSIDE})
 
@@ -48,6 +48,9 @@ def _sentence(notes: Mapping[int, Note | None], stage: str, group: Group) -> str
     silent = set(range(group.size)) - set(notes)
     if silent:
         return f"{failed}: no sign of life from {_ranks(silent, group)}; {advice}"
+    unreached = [rank for rank, note in notes.items() if note is UNREACHED]
+    if 0 < len(unreached) < max(2, group.size - 1):  # if nobody was reached that is a firewall, not a fault
+        return f"{failed}: no sign of life from {_ranks(unreached, group)} since the start; {advice}"
     mine = notes[group.rank]
     return (
         f"{failed} although all {group.size} ranks are alive: {mine.text if mine else ''}; "

@@ -39,8 +39,8 @@ RECORD = Path(__file__).parents[2] / "docs/records/faults.jsonl"
 Act = Callable[[Server, random.Random, int], Verdict]
 
 
-def fault_of(kind: str, seed: int, chance: random.Random, **more: Any) -> Fault:
-    world = chance.choice([2, 3, 3, 4])
+def fault_of(kind: str, seed: int, chance: random.Random, world: int | None = None, **more: Any) -> Fault:
+    world = world or chance.choice([2, 3, 3, 4])
     known = {"net": chance.choice(["mlp", "mlp", "normed"]), "step": chance.randrange(1, STEPS - 1)}
     victim, codec = chance.randrange(world), chance.choice(CODECS)
     ddp = chance.choice([{}, {}, {}, {"static_graph": True}, {"gradient_as_bucket_view": True}])
@@ -238,6 +238,16 @@ def inject(server: Server, kind: str, seed: int) -> Verdict:
     return KINDS[kind].act(server, random.Random(f"{kind} {seed}"), seed)
 
 
+def injected(server: Server, kind: str, seed: int) -> Verdict:
+    """A driver that fails is written down too: the others must not be lost with it."""
+    try:
+        return inject(server, kind, seed)
+    except Exception as error:
+        return Verdict(
+            kind, seed, "", f"bad: the driver failed: {type(error).__name__}", said=str(error)[:300]
+        )
+
+
 def done_already(record: Path) -> set[tuple[str, int]]:
     if not record.exists():
         return set()
@@ -257,7 +267,7 @@ def run(jobs: list[tuple[str, int]], record: Path, workers: int) -> None:
             while not mine.empty():
                 with contextlib.suppress(queue.Empty):
                     kind, seed = mine.get_nowait()
-                    verdict = inject(server, kind, seed)
+                    verdict = injected(server, kind, seed)
                     with writing, record.open("a") as file:
                         file.write(json.dumps(asdict(verdict)) + "\n")
                     print(f"{kind} {seed}: {verdict.outcome}", flush=True)

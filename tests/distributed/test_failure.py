@@ -79,6 +79,16 @@ def test_a_rank_that_dies_while_connecting_is_named(new_team: NewTeam, victim: i
         assert seconds < SOON_S
 
 
+def test_a_dead_rank_is_named_in_the_first_step_of_a_static_graph(new_team: NewTeam) -> None:
+    """There DDP waits for a collective of its own before any callback of ours."""
+    team = new_team(3, 20.0)
+    answers = team.answers(
+        signalled, signal.SIGKILL, 1, IN_BACKWARD, "terngrad", {"static_graph": True}, 0, mlp
+    )
+    for rank in survivors_of(team, 1):
+        check_met(answers[rank], "rank 1 closed the connection or died")
+
+
 def check_met_with_unused(met: Any, *words: str) -> None:
     """DDP has a collective of its own at the end of the backward pass; after ours fails it cannot go on."""
     assert isinstance(met, Met), met

@@ -20,7 +20,7 @@ MARKS = "<!-- faults: begin, made by tests/distributed/faults.py -->\n", "<!-- f
 # How an error of ours, or of DDP's constructor, blames ranks.
 BLAMES = (
     r"rank ([\d, ]+) closed the connection or died",
-    r"no sign of life from rank ([\d, ]+);",
+    r"no sign of life from rank ([\d, ]+)(?:;| since)",
     r"rank (\d+) failed in stage",
     r"rank (\d+) could not start",
     r"rank (\d+) takes part no more",

@@ -11,13 +11,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from thinwire.groups.base import Note
+from thinwire.groups.base import UNREACHED, Note
 
 TEXT_MAX = 600
 LETTER_MAX = 8192  # bytes of a note; json makes at most 6 of a character
 GRACE_S = 1.0  # once somebody is found at fault the others have so long to say something too
 CONNECT_S = 2.0  # for each address of a peer
-UNREACHED = Note("connect", "no connection to it was ever made", own=False)
 
 
 class Witness:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 import time
 
 import torch.distributed as dist
@@ -164,6 +165,26 @@ def test_a_block_that_fails_tells_the_others_why(new_team: NewTeam) -> None:
     for rank in (0, 2):
         assert answers[rank].kinds[0] == "PeerError"
         assert 'rank 1 failed in stage "training": ZeroDivisionError: the user\'s own' in answers[rank].text
+
+
+def barrier_fails(victim: int) -> Failure:
+    """A collective of the script's own meets a dead rank."""
+    model = DistributedDataParallel(mlp())
+
+    def train() -> None:
+        with tw.compress(model, "terngrad"):
+            fit(model, 2)
+            if dist.get_rank() == victim:
+                os.kill(os.getpid(), signal.SIGKILL)
+            dist.barrier()
+
+    return failure_of(train)
+
+
+def test_a_block_notes_who_is_to_blame_for_an_error_that_is_not_ours(new_team: NewTeam) -> None:
+    answer = new_team(2).answers(barrier_fails, 1)[0]
+    assert answer.kinds[0] != "PeerError"
+    assert 'thinwire: exchange failed in stage "DDP\'s own collective": rank 1 closed' in answer.trace
 
 
 def leaves_early(leaver: int) -> Failure | None:

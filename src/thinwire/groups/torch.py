@@ -24,6 +24,8 @@ from thinwire.groups.witness import Door, Witness
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _CONFESSION_SHARE = 0.15  # of the timeout: kept back for finding out who failed
 _CONFESSION_MAX_S = 10.0
+_LATE_S = 2.0  # a peer in a collective of DDP fails after the full timeout, and may have begun later
+_WORDS_OF_GLOO = ("gloo/", "Application timeout caused pair closure", "Connection closed by peer")
 _GLANCE_S = 0.05  # between two looks whether all peers are still there
 
 
@@ -55,7 +57,7 @@ class TorchGroup(Group):
         name = self._meeting.name(patience_s)
         with contextlib.closing(Door(_store_host())) as door:
             cards = self._meeting.attend(door.card(), patience_s)
-            self._witness = door.witness(self.rank, cards, confession_s)
+            self._witness = door.witness(self.rank, cards, confession_s + _LATE_S)
         self._made = self._connected(name, patience_s)
 
     def _connected(self, name: str, timeout_s: float) -> dist.ProcessGroup:
@@ -137,7 +139,7 @@ def hang_up(group: dist.ProcessGroup) -> None:
 
 def on_the_wire(error: BaseException) -> bool:
     """Whether a backend raised it: torch has no class for what gloo says."""
-    return isinstance(error, dist.DistError) or "gloo/" in str(error)
+    return isinstance(error, dist.DistError) or any(words in str(error) for words in _WORDS_OF_GLOO)
 
 
 class _Then:

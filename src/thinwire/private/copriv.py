@@ -1,6 +1,6 @@
 """A CoPriv-like baseline, by the predictor only: one ring for everything, CrypTFlow2's protocols, Winograd.
 
-CoPriv (Zeng et al., NeurIPS 2023) prunes ReLUs besides; that part is not modelled, and nothing of it is run here.
+CoPriv (Zeng et al., NeurIPS 2023) prunes ReLUs besides; that part is not modelled, and nothing is run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TILE_PRODUCTS = (TILE + 3 - 1) ** 2
 def copriv_costs(graph: Graph, winograd: bool = True, ring_bits: int = RING_BITS) -> tuple[CostRow, ...]:
     """Rows for one picture, batch 1, KK13 and IKNP.
 
-    1. A product of W (d1 x d2) and X (d2 x d3) has weights of l bits as choices: d1 d2 (l c2 + d3 l (l + 1) / 2).
+    1. A product W X, (d1 x d2) by (d2 x d3), takes the weights' l bits: d1 d2 (l c2 + d3 l (l + 1) / 2) bits.
        A 3x3 convolution of stride 1 is 16 products of K x C and C x tiles instead.
     2. Every requant is a truncation that keeps l bits, and a ReLU of l bits. Sums and averages are local.
     """

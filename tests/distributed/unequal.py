@@ -60,7 +60,9 @@ def replicas_are_equal(team: Team, codec: str, run: int) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--codecs", nargs="*", default=list(CODECS), choices=list(CODECS), metavar="NAME")
     asked = parser.parse_args()

@@ -3,8 +3,8 @@
     make sanitize
     python tests/kernels/fuzz.py FOLDER [--seconds 60] [--seed 0]
 
-FOLDER holds the extension module. A call may work or raise ValueError or TypeError; a sanitizer ends the process at
-anything else. Every kernel must have been called both ways, or the fuzzing itself is at fault. Needs numpy alone.
+FOLDER holds the extension module. A call may work or raise ValueError or TypeError; a sanitizer ends the
+process at anything else. Every kernel must have been called both ways, or the fuzzing itself is at fault.
 """
 
 from __future__ import annotations
@@ -21,7 +21,24 @@ from typing import Any
 
 import numpy as np
 
-NASTY = (0, 1, -1, 7, 31, 33, 65536, 2**31 - 1, -(2**31), 2**32, 2**58, 2**59, 2**62, 2**63 - 32, 2**63 - 1, -(2**63))
+NASTY = (
+    0,
+    1,
+    -1,
+    7,
+    31,
+    33,
+    65536,
+    2**31 - 1,
+    -(2**31),
+    2**32,
+    2**58,
+    2**59,
+    2**62,
+    2**63 - 32,
+    2**63 - 1,
+    -(2**63),
+)
 FLOATS = (0.0, -0.0, 1.0, -1e-45, 3.4e38, np.inf, -np.inf, np.nan)
 Args = list[Any]
 
@@ -102,7 +119,13 @@ class Calls:
         bits, world = self.integer(2, 8), self.integer(1, 20)
         rows = field_rows(bits) * self.integer(0, 4)
         digits = fitting(world * ((1 << bits) - 2) + 1)
-        return [self.raw(world * rows * 4 * bits), world, bits, digits, np.zeros(-(-rows // digits) * 32, "i4")]
+        return [
+            self.raw(world * rows * 4 * bits),
+            world,
+            bits,
+            digits,
+            np.zeros(-(-rows // digits) * 32, "i4"),
+        ]
 
     def qsgd_decode_sum(self) -> Args:
         return self.decode_sum(8, self.integer(1, 3000))
@@ -187,7 +210,9 @@ def damage(rng: np.random.Generator, args: Args) -> None:
     value = args[place]
     if isinstance(value, np.ndarray) and value.size:
         if rng.random() < 0.4:
-            args[place] = value[: rng.integers(value.size)].copy() if rng.random() < 0.7 else np.tile(value, 2)
+            args[place] = (
+                value[: rng.integers(value.size)].copy() if rng.random() < 0.7 else np.tile(value, 2)
+            )
         elif value.dtype == np.int64:
             value[rng.integers(value.size)] = NASTY[int(rng.integers(len(NASTY)))]
         else:

@@ -15,6 +15,8 @@ $(STAMP): pyproject.toml constraints.txt $(NATIVE)
 	    torch numpy scikit-build-core nanobind ninja
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 	    --no-build-isolation --editable '.[lab,private,dev]'
+	# pip goes on without kernels where they do not compile; here that is an error, unless there is no compiler
+	command -v $${CXX:-c++} > /dev/null || exit 0; $(BIN)/python -c "import thinwire.kernels._native, thinwire._private"
 	touch $@
 
 demo: setup

@@ -8,7 +8,7 @@ namespace tw::TW_ISA {
 namespace {
 
 constexpr int64_t kPair = 2 * kWidth;
-constexpr int64_t kFewRows = 16;   // a product of fewer rows does not pay for packing b
+constexpr int64_t kFewRows = 64;   // a product of fewer rows does not pay for packing b
 constexpr int64_t kInPlace = 16;   // rows of b that are read where they lie, at once
 
 // What is no number becomes one NaN: its bits would depend on the order of the operands.

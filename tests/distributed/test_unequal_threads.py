@@ -11,7 +11,7 @@ from thinwire.catalog import CATALOG
 
 @pytest.mark.parametrize("name", ["powersgd", "gradiveq", "fft", "dct"])
 def test_replicas_stay_equal(teams: Teams, name: str) -> None:
-    """The codecs that were made of library calls; the long form in unequal.py takes all of them, 200 times."""
+    """Codecs that were made of library calls; the long form in unequal.py takes all of them, 200 times."""
     assert replicas_are_equal(teams(2), CODECS[name], run=0)
 
 

@@ -123,6 +123,6 @@ def test_rows_that_do_not_fit_are_refused(native: Kernels, x: tuple[int, int], y
 @pytest.mark.skipif(not OBJECTS, reason="there are no built objects here: `make setup` leaves them in build/")
 @pytest.mark.parametrize("path", OBJECTS, ids=lambda path: f"{path.stem}-{path.parts[-3]}")
 def test_the_compiler_fuses_nothing(path: Path) -> None:
-    """One rounding instead of two would be other bits; GCC 12 did so in AVX2 and AVX-512 builds of transforms."""
+    """One rounding instead of two would be other bits; GCC 12 did so in AVX2 and AVX-512 builds."""
     listing = subprocess.run(["objdump", "-d", str(path)], capture_output=True, text=True, check=True).stdout
     assert re.findall(r"\bvfn?m(?:add|sub)\w*", listing) == []

@@ -139,8 +139,8 @@ def infer(
     from thinwire.private.client import Client
     from thinwire.private.ledger import total
 
+    x = _read_array(input)
     with Client(server, ca=ca, certificate=cert, key=key, expected=expect, timeout_s=timeout) as client:
-        x = _read_array(input)
         answer = client.predict(x)
         entries = client.entries
     if output is not None:

@@ -12,7 +12,7 @@ measured on the solution, taken off the budget, and the programme is solved agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -99,8 +99,12 @@ class Found:
     omega: float
 
 
-def search(space: Space, omega: Omega, cost: Cost, budget: int) -> Found:
-    """The widths of least total sensitivity whose exact cost is within the budget."""
+def search(space: Space, omega: Omega, cost: Cost, budget: int, drawn: Draw | None = None) -> Found:
+    """The widths of least total sensitivity whose exact cost is within the budget.
+
+    `drawn` gives the graph whose bytes count, with the shifts that its weights lead to; default: the sketch.
+    """
+    drawn = drawn or space.draw
     prices = _Prices(space, cost)
     allowed = budget
     for _ in range(ROUNDS):
@@ -112,7 +116,7 @@ def search(space: Space, omega: Omega, cost: Cost, budget: int) -> Found:
             {name: weight for name, (weight, _) in chosen.items()},
             widths,
         )
-        total = cost(space.draw(bits))
+        total = cost(drawn(bits))
         if total <= budget:
             suffered = sum(omega.layers[name][choice] for name, choice in chosen.items())
             suffered += sum(omega.requants[name][widths[name]] for name in space.pooled)
@@ -124,7 +128,7 @@ def search(space: Space, omega: Omega, cost: Cost, budget: int) -> Found:
     )
     raise ModelError(
         f"no widths of {space.graph.name!r} fit a budget of {budget / 1e6:.2f} MB: the narrowest ones need "
-        f"{cost(space.draw(least)) / 1e6:.2f} MB"
+        f"{cost(drawn(least)) / 1e6:.2f} MB"
     )
 
 
@@ -195,15 +199,3 @@ def _solve(
         {name: choice for name, choice in pairs if picked[place[name, choice]]},
         {name: bits for name, bits in reads if picked[place[name, bits]]},
     )
-
-
-def uniform(
-    draw: Draw, bits: Bits, weights: Sequence[int], activations: Sequence[int], cost: Cost
-) -> list[Found]:
-    """The rivals of a search: the same widths in all middle layers."""
-    found = []
-    for weight in weights:
-        for activation in activations:
-            same = replace(bits, weight=weight, activation=activation)
-            found.append(Found(same, cost(draw(same)), float("nan")))
-    return found

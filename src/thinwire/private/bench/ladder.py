@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from thinwire.private.bench.computed import ONLY_COMPUTED, computed
 from thinwire.private.bench.host import Host
 from thinwire.private.bench.parties import Run, run_parties
 from thinwire.private.bench.rungs import Rung, rungs_named
@@ -21,12 +22,16 @@ from thinwire.private.program import prepare_graph
 
 
 def ladder(wishes: Wishes, say: Say) -> Iterator[Row]:
-    """One row per network and rung."""
+    """One row per network and rung, then the rows that are only computed."""
     for net in wishes.nets:
-        for rung in rungs_named(wishes.variants, wishes.models):
+        for rung in [] if net in ONLY_COMPUTED else rungs_named(wishes.variants, wishes.models):
             settings = {"net": net, "rung": rung.name, "bits": rung.variant.bits, "images": 1}
             say(f"{net} {rung.name}")
             yield wishes.once("ladder", settings, _climb, net, rung)
+        if wishes.variants is None:
+            for row in computed(net, *rungs_named(("S6",), wishes.models)):
+                settings = {"net": net, "rung": row["variant"], "computed": True}
+                yield wishes.once("ladder", settings, dict, row)
 
 
 def _climb(net: str, rung: Rung) -> Row:

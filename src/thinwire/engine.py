@@ -173,6 +173,8 @@ class Engine:
         if self.steering.decide(told, self.group.global_rank, self.step):
             self._lanes.clear()  # gentle lanes hold large buffers
             self.statistics.forget_lanes()
+        for memory in self.memories.values():
+            memory.share = self.steering.share
         self.clock.current = PREPARE
         self._steered = True
 

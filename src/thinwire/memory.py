@@ -29,6 +29,8 @@ from thinwire.spec import Layout
 class Memory(ABC):
     """Invariant, tensor by tensor: in + old = sent + new. `after` stages, `commit` makes it true."""
 
+    share: float = 1.0  # of its codec's strength in the step under way; the engine sets it
+
     @abstractmethod
     def before(self, x: Tensor, layout: Layout, unit: float) -> None:
         """Adds what was held back to the tensors of x, in place. `unit` is the loss scale of x."""
@@ -115,11 +117,12 @@ class NoOptions:
 
 @dataclass(frozen=True)
 class MomentumOptions:
-    """How the momentum memory corrects: the factor m, Nesterov's form, and the norm gradients are cut to."""
+    """How the momentum memory corrects: the factor m, Nesterov's form, the norm gradients are cut to, masking."""
 
     factor: float = option(0.9, float, "a number from 0 to less than 1", repr)
     nesterov: bool = option(False, yes_or_no, '"on" or "off"', show_yes_or_no)
     clip: float = option(math.inf, number_or_off, 'a positive L2 norm, or "off"', show_number_or_off)
+    mask: bool = option(True, yes_or_no, '"on" or "off"', show_yes_or_no)
 
     def __post_init__(self) -> None:
         if not 0 <= self.factor < 1:
@@ -148,6 +151,12 @@ class Momentum(Memory):
     3. send Q(v)
     4. v = v - Q(v); u = 0 where Q(v) != 0      momentum factor masking
 
+    Masking keeps momentum that is long out of date from being sent. It costs step length where much is sent: of a
+    constant gradient g, 9.1 g is sent a step at 1 % kept, 5.4 g at 6.3 %, 2.25 g at 25 % and g if everything
+    is sent, against 10 g of momentum SGD (m = 0.9). The warm-up of dgc is the published algorithm, so it has
+    such short steps. A control must not shorten them: while it eases a codec (`share` < 1) nothing is masked,
+    and at share 0 this is momentum SGD. `mask=off` never masks: for codecs that send every element.
+
     Invariant: u + old v = sent + new v. Kept in unscaled units, as residuals are.
     """
 
@@ -171,7 +180,8 @@ class Momentum(Memory):
             torch.sub(x[piece], own[piece], out=new.v)
             if unit != 1.0:
                 new.v.div_(unit)
-            new.u.masked_fill_(own[piece] != 0, 0.0)
+            if self.options.mask and self.share == 1:
+                new.u.masked_fill_(own[piece] != 0, 0.0)
 
     def commit(self, names: tuple[str, ...]) -> None:
         for name in names:  # swap: the old buffers are written to in the next step
@@ -223,14 +233,13 @@ class Kind:
     options: type
     make: Callable[[Any, int], Memory]
     bare: str | None = None
-    corrects_momentum: bool = False  # True: the optimizer must not apply momentum again
 
 
 MEMORIES: Mapping[str, Kind] = MappingProxyType(
     {
         "none": Kind(NoOptions, lambda options, world: NoMemory()),
         "residual": Kind(NoOptions, lambda options, world: Residual()),
-        "momentum": Kind(MomentumOptions, Momentum, bare="factor", corrects_momentum=True),
+        "momentum": Kind(MomentumOptions, Momentum, bare="factor"),
     }
 )
 
@@ -250,6 +259,11 @@ def memory_text(text: str) -> str:
     _, options = _read(text)
     shown = show_options(options)
     return memory_name(text) + (f":{shown}" if shown else "")
+
+
+def memory_options(text: str) -> Any:
+    """The options of the memory a text asks for."""
+    return _read(text)[1]
 
 
 def memory_name(text: str) -> str:

@@ -15,10 +15,11 @@ from thinwire.controls.table import control_text
 from thinwire.engine import Bucket, Engine
 from thinwire.errors import StateError
 from thinwire.groups.base import Group, sum_bytes
+from thinwire.hooks.decay import DecayMomentum
 from thinwire.hooks.momentum import corrected, refuse_second_momentum, split_groups, warn_unchecked
 from thinwire.kernels import pick
 from thinwire.plan import Plan
-from thinwire.policy import Model, Policy
+from thinwire.policy import Model, Policy, parameter_names
 from thinwire.report import LayerReport, Report
 from thinwire.spec import Layout, Spec
 from thinwire.stages.base import facts
@@ -50,11 +51,12 @@ class Compressor:
         self.owner: Callable[[], nn.Module | None] = lambda: None  # the wrapper whose gradients these are
         self._names: dict[int, str] = {}
         self._layouts: dict[tuple[int, ...], Layout] = {}
+        self._decay: DecayMomentum | None = None
         self._momentum_settled = False  # somebody looked whether the optimizer applies momentum again
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         model = Model.of(module) if module is not None else Model(())
         if module is not None:
-            self._names = {id(p): name for name, p in module.named_parameters()}
+            self._names = parameter_names(module)
         named = module is not None
         plan = self._plan(model) if named else Plan.empty(policy, group.size, control)
         try:
@@ -142,6 +144,8 @@ class Compressor:
     def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Raises if the optimizer applies momentum to tensors whose memory does (dgc); call it once.
 
+        Their weight decay gets the memory's momentum, kept in the optimizer's own state.
+
         >>> compressor = compress(ddp_model, "dgc:0.001")                             # doctest: +SKIP
         >>> groups = compressor.param_groups(ddp_model.parameters(), momentum=0.9)    # doctest: +SKIP
         >>> optimizer = torch.optim.SGD(groups, lr=0.1)                               # doctest: +SKIP
@@ -149,13 +153,26 @@ class Compressor:
         """
         self._want_names("check_optimizer")
         refuse_second_momentum(optimizer, self._names, corrected(self.plan))
-        self._momentum_settled = True
+        self._settle(p for group in optimizer.param_groups for p in group["params"])
 
     def param_groups(self, parameters: Iterable[Tensor], *, momentum: float) -> list[dict[str, Any]]:
-        """Groups for torch.optim.SGD: no momentum where the memory applies it (dgc), momentum elsewhere."""
+        """Groups for torch.optim.SGD: no momentum where the memory applies it (dgc), momentum elsewhere.
+
+        Weight decay is given to SGD as ever; where the memory applies momentum, decay gets it too.
+        """
         self._want_names("param_groups")
+        everything = list(parameters)
+        self._settle(everything)
+        return split_groups(everything, self._names, corrected(self.plan), momentum)
+
+    def _settle(self, parameters: Iterable[Tensor]) -> None:
+        """Somebody has seen to the momentum of these parameters: decay must have it as well."""
         self._momentum_settled = True
-        return split_groups(parameters, self._names, corrected(self.plan), momentum)
+        by_name = corrected(self.plan)
+        if by_name:
+            self._decay = self._decay or DecayMomentum()
+            options = {key: by_name[name] for key, name in self._names.items() if name in by_name}
+            self._decay.watch(parameters, options)
 
     def report(self) -> Report:
         """Bytes, ratio, seconds by stage and errors by layer, so far and on this worker."""
@@ -201,6 +218,8 @@ class Compressor:
 
     def close(self) -> None:
         """Ends the worker thread and gives up the connections; a later backward pass is an error."""
+        if self._decay is not None:
+            self._decay.remove()
         healthy = self.error is None
         self._worker.close()
         if healthy:

@@ -54,6 +54,7 @@ def ddp_hook(
     Without `model` tensors have no names: rules by name and `state_dict` are errors, and the last layer and
     embeddings cannot be told apart, so they are compressed too. Options are those of `compress`.
     """
+    model = _uncompiled(model)
     module = model.module if isinstance(model, DistributedDataParallel) else model
     policy, rest = _policy(codec, options)
     if module is None:
@@ -95,6 +96,7 @@ def compress(
     >>> loss.backward(); optimizer.step()                       # doctest: +SKIP
     >>> print(compressor.report())                              # doctest: +SKIP
     """
+    model = _uncompiled(model)
     if not isinstance(model, DistributedDataParallel):
         raise PlanError(
             f"compress takes a DistributedDataParallel model, not {type(model).__name__}: wrap it first, "
@@ -124,6 +126,11 @@ def compress(
             "DistributedDataParallel"
         ) from error
     return state
+
+
+def _uncompiled(model: Any) -> Any:
+    """The module that torch.compile was given, if it was given one: its wrapper has no gradients of its own."""
+    return getattr(model, "_orig_mod", model)
 
 
 def _policy(codec: CodecLike, options: dict[str, Any]) -> tuple[Policy, dict[str, Any]]:

@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml constraints.txt $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 	    torch numpy scikit-build-core nanobind ninja
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	    --no-build-isolation --editable '.[lab,dev]'
+	    --no-build-isolation --editable '.[lab,private,dev]'
 	touch $@
 
 demo: setup

@@ -29,6 +29,7 @@ ROWS = (
     {"hooks"},
     {"__init__"},
     {"perf", "lab"},
+    {"private"},
     {"cli"},
 )
 HEAVY = ("typer", "rich", "plotly", "matplotlib", "sklearn", "scipy", "pandas")

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from thinwire.clock import COMPARE
+from thinwire.clock import COMPARE, CONNECT, OUTSIDE
 from thinwire.errors import PeerError, PlanError
-from thinwire.groups.base import Group, Note
+from thinwire.groups.base import LEFT, Group, Note
 
-_ON_THE_WIRE = frozenset({"agree", "travel", COMPARE})
+_ON_THE_WIRE = frozenset({"agree", "travel", COMPARE, CONNECT, OUTSIDE})
+
+_STEPS = "all ranks must make the same number of steps, or use torch's Join"
 
 
 def explain(error: Exception, stage: str, group: Group) -> Exception:
     """The error to raise for an exchange that failed with `error` in `stage`.
 
-    1. Ranks that disagree on the plan all know it already: nothing to find out.
+    1. Ranks that disagree on the plan, or did not all come, know it already: nothing to find out.
     2. An error on the wire is most likely a peer's: every rank says what it saw; the silent one is to blame.
     3. Any other error is this rank's own: the peers are told, and see it named.
     """
     if isinstance(error, PlanError) and stage == COMPARE:
+        return error
+    if isinstance(error, PeerError) and stage == CONNECT:
         return error
     own = stage not in _ON_THE_WIRE or not isinstance(error, RuntimeError)  # what backends raise
     notes = group.confess(Note(stage, f"{type(error).__name__}: {error}", own))
@@ -30,14 +34,17 @@ def explain(error: Exception, stage: str, group: Group) -> Exception:
 
 
 def _sentence(notes: Mapping[int, Note | None], stage: str, group: Group) -> str:
-    for rank, note in sorted(notes.items()):
-        if note is not None and note.own:
+    spoken = [(rank, note) for rank, note in sorted(notes.items()) if note is not None and note.own]
+    for rank, note in spoken:
+        if note.stage != LEFT:
             return f'rank {group.global_rank(rank)} failed in stage "{note.stage}": {note.text}'
     failed = f'exchange failed in stage "{stage}"'
     advice = "look at the log of that worker, then restart the job from its last checkpoint"
     gone = [rank for rank, note in notes.items() if note is None]
     if gone:
         return f"{failed}: {_ranks(gone, group)} closed the connection or died; {advice}"
+    for rank, note in spoken:
+        return f"{failed}: rank {group.global_rank(rank)} takes part no more ({note.text}); {_STEPS}"
     silent = set(range(group.size)) - set(notes)
     if silent:
         return f"{failed}: no sign of life from {_ranks(silent, group)}; {advice}"

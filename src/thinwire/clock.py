@@ -10,6 +10,10 @@ from dataclasses import dataclass
 STAGES = ("agree", "encode", "travel", "merge", "decode")
 COMPARE = "compare plans"  # of an exchange that has no time of its own: it happens once
 PREPARE = "prepare"
+PLAN = "plan"
+CONNECT = "connect"
+TRAINING = "training"
+OUTSIDE = "DDP's own collective"  # not of the line: DDP rebuilds its buckets and broadcasts buffers
 
 
 @dataclass(frozen=True)

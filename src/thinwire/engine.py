@@ -133,6 +133,10 @@ class Engine:
         for load in loads:
             self._finish(load, bucket)
 
+    def join(self, plan: Plan) -> None:
+        """More tensors, those of a bucket never seen before; called by the thread that exchanges."""
+        self.plan = self.plan.joined(plan)
+
     def end_step(self) -> None:
         """All buckets of a step have been exchanged: the next draws use new keys."""
         self.step += 1
@@ -187,8 +191,9 @@ class Engine:
         return self._eased[2]
 
     def _lanes_of(self, layout: Layout) -> list[Lane]:
+        """Cached by what these tensors alone are like: all ranks find them, or all compare them anew."""
         plan = self._plan_now()
-        key = layout, self.steering.share, plan.phases(self.finite_steps, self.notes)
+        key = layout, self.steering.share, plan.phases(self.finite_steps, self.notes, layout.names)
         lanes = self._lanes.get(key)
         if lanes is None:
             lanes = plan.lanes(layout, self.place, self.finite_steps, self.notes, self.part_numel)

@@ -25,3 +25,11 @@ class StateError(ThinwireError, ValueError):
 
 class LabError(ThinwireError, RuntimeError):
     """A user's mistake in the laboratory: data, netlab, runs, command line."""
+
+
+class PrivateError(ThinwireError, RuntimeError):
+    """Private inference that is refused or cannot go on; never tells a secret."""
+
+
+class LinkError(PrivateError):
+    """The connection of private inference: frames, time-outs, TLS, a peer that is gone or another one."""

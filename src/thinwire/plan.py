@@ -119,10 +119,15 @@ class Plan:
         """Both plans' tensors in one plan."""
         return replace(self, entries=self.entries + other.entries)
 
-    def phases(self, step: int, notes: Notes | None = None) -> tuple[str, ...]:
-        """The phase of every tensor's codec in a step; bytes change only when this does."""
-        known = notes or {}
-        return tuple(entry.codec.phase(step, known.get(entry.spec.name, NOTHING)) for entry in self.entries)
+    def phases(
+        self, step: int, notes: Notes | None = None, names: Iterable[str] | None = None
+    ) -> tuple[str, ...]:
+        """The phase of every (or each named) tensor's codec in a step; bytes change only when this does."""
+        known, codecs = notes or {}, {entry.spec.name: entry.codec for entry in self.entries}
+        return tuple(
+            codecs[name].phase(step, known.get(name, NOTHING))
+            for name in (codecs if names is None else names)
+        )
 
     def lanes(
         self,

@@ -17,22 +17,27 @@ class Worker:
     """Runs jobs one after the other on a thread of its own.
 
     Collectives must be issued in the same order on all ranks, hence one thread. After the first error, or
-    after `close`, no job touches the network any more: jobs are skipped and `error` says why.
+    after `stop`, no job touches the network any more: jobs are skipped and `error` says why. The thread lives
+    until it is stopped and then calls `release`: neither may hold what stops it when it is collected.
     """
 
-    def __init__(self, explain: Callable[[Exception], Exception]) -> None:
+    def __init__(self, explain: Callable[[Exception], Exception], release: Act = lambda: None) -> None:
         self.error: Exception | None = None
-        self._explain = explain
+        self.failed = False  # by a job: being stopped is an error for later jobs, but no failure
+        self._explain, self._release = explain, release
         self._jobs: queue.SimpleQueue[tuple[Act, Act] | None] = queue.SimpleQueue()
+        self._ended = False
+        self._ending = threading.RLock()  # a job is either queued before the end, or told of it
         self._thread = threading.Thread(target=self._run, name="thinwire", daemon=True)
         self._thread.start()
 
     def submit(self, job: Act, done: Act) -> None:
         """Queues a job; `done` is called after it, whether it worked, failed or was skipped."""
-        if self._thread.is_alive():
-            self._jobs.put((job, done))
-        else:
-            done()
+        with self._ending:
+            if not self._ended:
+                self._jobs.put((job, done))
+                return
+        done()
 
     def call(self, job: Callable[[], T]) -> T:
         """Runs a job in its turn and waits for its result."""
@@ -44,15 +49,14 @@ class Worker:
             raise self.error
         return results[0]
 
+    def stop(self) -> None:
+        """Lets the thread end behind what is queued; waits for nothing, so that a finalizer may call it."""
+        self._jobs.put(None)
+
     def close(self) -> None:
         """Runs what is queued, then ends the thread; later jobs meet an error."""
-        self._jobs.put(None)
+        self.stop()
         self._thread.join()
-        if self.error is None:
-            self.error = PlanError(
-                "this compressor was closed, its model cannot exchange gradients any more: "
-                "close it after the last step, or wrap the net in a new DistributedDataParallel"
-            )
 
     def _run(self) -> None:
         while (item := self._jobs.get()) is not None:
@@ -61,7 +65,24 @@ class Worker:
                 if self.error is None:
                     job()
             except Exception as error:  # every kind: whatever failed, the training thread must hear of it
-                self.error = self._explain(error)
+                self.error, self.failed = self._explain(error), True
             finally:
                 done()
             del item, job, done  # a finished job must not keep its bucket alive while the thread waits
+        self._end()
+
+    def _end(self) -> None:
+        if self.error is None:
+            self.error = PlanError(
+                "this compressor was closed, its model cannot exchange gradients any more: "
+                "close it after the last step, or wrap the net in a new DistributedDataParallel"
+            )
+        try:
+            self._release()
+        finally:
+            with self._ending:
+                self._ended = True
+            while not self._jobs.empty():  # what was queued behind the end
+                item = self._jobs.get()
+                if item is not None:
+                    item[1]()

@@ -115,5 +115,5 @@ def test_a_rank_that_does_not_compress(slow_teams: dict[str, Team]) -> None:
     first, none, second = slow_teams["absent"].collect()
     assert none is None
     for failure, seconds in (first, second):
-        check_peer_error(failure, "0, 1, 2", "must call compress")
+        check_peer_error(failure, "rank 1 did not call compress", "0, 1, 2")
         assert seconds < TIMEOUT_S + SOON_S

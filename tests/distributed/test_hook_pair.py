@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from typing import Any
 
 import torch
-from failing import failure_of
-from launch import Teams
+import torch.distributed as dist
+from failing import failure_of, in_backward_of
+from launch import NewTeam, Teams
 from rank import Failure
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from training import SMALL_BUCKETS_MB, fit, mlp, wrap
 
 import thinwire as tw
+from thinwire.engine import Bucket
 
 
 def by_pair(named: bool, codec: str, options: dict[str, Any]) -> tuple[Tensor, list[str]]:
@@ -56,6 +59,34 @@ def test_the_pair_without_a_model_warns_only_if_it_matters(teams: Teams) -> None
     team = teams(2)
     assert team.run(by_pair, False, "bf16", {})[0][1] == []
     assert team.run(by_pair, False, "terngrad", {"keep_dense": ("vector", "small")})[0][1] == []
+
+
+def late_worker(late_rank: int) -> Tensor:
+    """No names, and unused parameters, so that buckets stay as they are.
+
+    On one rank the exchanges trail the backward pass; on the others the backward pass trails the exchanges.
+    """
+    net, late = mlp(), dist.get_rank() == late_rank
+    model = DistributedDataParallel(net, bucket_cap_mb=SMALL_BUCKETS_MB, find_unused_parameters=True)
+    state, hook = tw.ddp_hook("bf16")
+    model.register_comm_hook(state, hook)
+    exchange = state.engine.exchange
+
+    def trail(bucket: Bucket) -> None:
+        time.sleep(0.2 if late else 0)
+        exchange(bucket)
+
+    state.engine.exchange = trail  # type: ignore[method-assign]
+    in_backward_of(net, lambda *_: None if late else time.sleep(0.1))
+    fit(model, 3)
+    state.close()
+    return torch.cat([p.detach().double().flatten() for p in model.parameters()])
+
+
+def test_the_pair_without_a_model_plans_in_the_order_of_buckets(new_team: NewTeam) -> None:
+    """A plan that grows under a running exchange made one rank compare digests and another not: SIGABRT."""
+    first, second = new_team(2).run(late_worker, 1)
+    assert torch.equal(first, second)
 
 
 def nameless_refusals() -> list[Failure]:

@@ -11,6 +11,8 @@ from torch import Tensor
 
 SMALL_BYTES = 16384  # at most so many bytes go straight to every peer: one hop, not a walk around the ring
 
+LEFT = "leave"  # the stage of a rank that has ended in good order
+
 
 @dataclass(frozen=True)
 class Note:
@@ -44,6 +46,9 @@ class Group(ABC):
         """The number by which users know rank `rank` of this group."""
         return rank
 
+    def connect(self) -> None:  # noqa: B027  most groups are born connected
+        """Finds the other ranks; before this only `rank`, `size`, `confess` and `close` mean something."""
+
     @abstractmethod
     def sum_(self, tensor: Tensor) -> Pending:
         """Adds a float tensor over all ranks, in place (ring all-reduce)."""
@@ -73,7 +78,7 @@ class Group(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Gives up the group at the end of a healthy life."""
+        """Gives up the group and all that it holds, healthy or not; twice is no error."""
 
 
 def sum_bytes(nbytes: int, size: int) -> int:

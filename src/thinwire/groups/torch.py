@@ -10,11 +10,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed import distributed_c10d
 
-from thinwire.errors import PeerError, PlanError
-from thinwire.groups.base import SMALL_BYTES, Done, Group, Note, Pending
-from thinwire.groups.witness import Witness
+from thinwire.errors import PlanError
+from thinwire.groups.base import LEFT, SMALL_BYTES, Done, Group, Note, Pending
+from thinwire.groups.meeting import Meeting
+from thinwire.groups.witness import Door, Witness
 
 # Newer torch warns of the old name, older torch lacks the new one.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -26,7 +28,7 @@ class TorchGroup(Group):
     """Collectives of thinwire's own process group, so that they cannot mix with those of DDP.
 
     The group fails after 85 % of the parent's timeout: the rest is for naming the rank at fault. That is
-    found out over a second group, the witness.
+    found out over connections of their own, the witness.
     """
 
     def __init__(self, process_group: dist.ProcessGroup | None = None) -> None:
@@ -35,15 +37,29 @@ class TorchGroup(Group):
             raise PlanError(
                 "torch.distributed is not initialised: call torch.distributed.init_process_group first"
             )
-        timeout_s = _timeout_s(parent)
-        confession_s = min(_CONFESSION_MAX_S, _CONFESSION_SHARE * timeout_s)
         self.rank, self.size = parent.rank(), parent.size()
+        self._parent = parent
         self._ranks = dist.get_process_group_ranks(parent)
         self._backend = dist.get_backend(parent)
-        name = _new_name(parent)
-        self._group = _connect(parent, name, self._backend, timeout_s - confession_s)
-        self._alarm = _connect(parent, f"{name}/witness", "gloo", timeout_s)
-        self._witness = Witness(self._alarm, confession_s)
+        self._meeting = Meeting(parent)
+        self._witness: Witness | None = None
+        self._made: dist.ProcessGroup | None = None
+
+    def connect(self) -> None:
+        timeout_s = _timeout_s(self._parent)
+        confession_s = min(_CONFESSION_MAX_S, _CONFESSION_SHARE * timeout_s)
+        patience_s = timeout_s - confession_s
+        name = self._meeting.name(patience_s)
+        with contextlib.closing(Door(_store_host())) as door:
+            cards = self._meeting.attend(door.card(), patience_s)
+            self._witness = door.witness(self.rank, cards, confession_s)
+        self._made = _connect(self._parent, name, self._backend, patience_s)
+
+    @property
+    def _group(self) -> dist.ProcessGroup:
+        if self._made is None:
+            raise RuntimeError("this group was closed, or not connected yet")
+        return self._made
 
     def global_rank(self, rank: int) -> int:
         return self._ranks[rank]
@@ -71,21 +87,43 @@ class TorchGroup(Group):
 
     def confess(self, note: Note) -> Mapping[int, Note | None]:
         self.abort()  # peers that wait for this rank fail now, and confess too
+        if self._witness is None:
+            self._meeting.decline(note)
+            return {self.rank: note}
+        if note.own:  # nothing to find out
+            self._witness.tell(note)
+            return {self.rank: note}
         return self._witness.swap(note)
 
     def abort(self) -> None:
-        if self._backend != "gloo":
-            self._group.abort()
-            return
-        peers = (rank for rank in range(self.size) if rank != self.rank)
-        for peer in peers:  # gloo's abort leaves its connections open; a receive in vain closes them all
-            with contextlib.suppress(RuntimeError):
-                self._group.recv([torch.empty(1)], peer, 0).wait(timedelta(milliseconds=1))
+        if self._made is not None:
+            hang_up(self._made)
 
     def close(self) -> None:
-        for group in (self._group, self._alarm):
+        """A healthy rank says good-bye: a peer that still waits for it hears why it will not come."""
+        if self._witness is not None:
+            self._witness.tell(Note(LEFT, "its compressor was closed, or its model is gone", own=True))
+            self._witness.close()
+        made, self._made = self._made, None
+        if made is not None:
             with contextlib.suppress(ValueError):  # destroy_process_group() of the user was faster
-                dist.destroy_process_group(group)
+                dist.destroy_process_group(made)
+
+
+def hang_up(group: dist.ProcessGroup) -> None:
+    """Closes a group's connections, so that nobody waits for this rank: it will take part in nothing more."""
+    if dist.get_backend(group) != "gloo":
+        group.abort()
+        return
+    peers = (rank for rank in range(group.size()) if rank != group.rank())
+    for peer in peers:  # gloo's abort leaves its connections open; a receive in vain closes them all
+        with contextlib.suppress(RuntimeError):
+            group.recv([torch.empty(1)], peer, 0).wait(timedelta(milliseconds=1))
+
+
+def on_the_wire(error: BaseException) -> bool:
+    """Whether a backend raised it: torch has no class for what gloo says."""
+    return isinstance(error, dist.DistError) or "gloo/" in str(error)
 
 
 class _Then:
@@ -103,35 +141,20 @@ def _pending(work: dist.Work | None) -> Pending:
     return work if work is not None else Done()
 
 
-def _new_name(parent: dist.ProcessGroup) -> str:
-    """A name that no group had before: which compressor of this parent it is, counted by the store.
-
-    torch's own names for groups that not all ranks make depend on how many groups this rank happens to have.
-    """
-    key = f"thinwire/{parent.group_name}"
-    return f"{key}/{distributed_c10d._get_default_store().add(f'{key}/rank {parent.rank()}', 1)}"
-
-
 def _connect(parent: dist.ProcessGroup, name: str, backend: str, timeout_s: float) -> dist.ProcessGroup:
     """A process group with the ranks of `parent`; ranks outside of it take no part."""
     ranks = dist.get_process_group_ranks(parent)
     make: Any = distributed_c10d._new_process_group_helper  # new_group cannot take a name
     group: dist.ProcessGroup
-    try:
-        group, _ = make(
-            parent.size(),
-            parent.rank(),
-            ranks,
-            backend,
-            distributed_c10d._get_default_store(),
-            name,
-            timeout=timedelta(seconds=timeout_s),
-        )
-    except RuntimeError as error:
-        raise PeerError(
-            f"the ranks {', '.join(map(str, ranks))} found no connection to each other in {timeout_s:g} s: "
-            f"all of them must call compress (or ddp_hook), in the same order ({error})"
-        ) from error
+    group, _ = make(
+        parent.size(),
+        parent.rank(),
+        ranks,
+        backend,
+        distributed_c10d._get_default_store(),
+        name,
+        timeout=timedelta(seconds=timeout_s),
+    )
     distributed_c10d._world.pg_group_ranks[group] = {rank: index for index, rank in enumerate(ranks)}
     return group
 
@@ -140,3 +163,11 @@ def _timeout_s(group: dist.ProcessGroup) -> float:
     backend = group._get_backend(torch.device("cuda" if dist.get_backend(group) == "nccl" else "cpu"))
     timeout: timedelta = backend.options._timeout
     return timeout.total_seconds()
+
+
+def _store_host() -> str | None:
+    """The host that keeps the store, if it is kept by one."""
+    store = distributed_c10d._get_default_store()
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return store.host if isinstance(store, TCPStore) else None

@@ -20,6 +20,9 @@ class WrappedGroup(Group):
     def act(self, name: str, nbytes: int, start: Callable[[], Pending]) -> Pending:
         """Starts one act."""
 
+    def connect(self) -> None:
+        self.inner.connect()
+
     def sum_(self, tensor: Tensor) -> Pending:
         return self.act("sum", sum_bytes(tensor.nbytes, self.size), lambda: self.inner.sum_(tensor))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -9,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from thinwire import blame
-from thinwire.clock import COMPARE
+from thinwire.clock import COMPARE, CONNECT, OUTSIDE, PLAN, TRAINING
 from thinwire.controls.observation import Observation
 from thinwire.controls.table import control_text
 from thinwire.engine import Bucket, Engine
 from thinwire.errors import StateError
 from thinwire.groups.base import Group, sum_bytes
+from thinwire.groups.torch import on_the_wire
 from thinwire.hooks.decay import DecayMomentum
 from thinwire.hooks.momentum import corrected, refuse_second_momentum, split_groups, warn_unchecked
 from thinwire.kernels import pick
@@ -54,33 +56,58 @@ class Compressor:
         self._decay: DecayMomentum | None = None
         self._momentum_settled = False  # somebody looked whether the optimizer applies momentum again
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        model = Model.of(module) if module is not None else Model(())
         if module is not None:
             self._names = parameter_names(module)
-        named = module is not None
-        plan = self._plan(model) if named else Plan.empty(policy, group.size, control)
+        stage = PLAN
         try:
-            self.engine = Engine(plan, group, device, seed, pick(device, kernels))
+            # Every tensor's codec, memory and route; print it. The engine's follows in the order of buckets.
+            self.plan = (
+                Plan.empty(policy, group.size, control) if module is None else self._plan(Model.of(module))
+            )
+            stage = CONNECT
+            group.connect()
+            stage = COMPARE
+            self.engine = Engine(self.plan, group, device, seed, pick(device, kernels))
         except Exception as error:
-            raise blame.explain(error, COMPARE, group) from error
-        self._worker = Worker(lambda error: blame.explain(error, self.engine.clock.current, group))
-
-    @property
-    def plan(self) -> Plan:
-        """Every tensor's codec, memory and route; print it."""
-        return self.engine.plan
+            explained = blame.explain(error, stage, group)
+            group.close()
+            raise explained from (None if explained is error else error)
+        # Neither may hold the compressor: its thread would keep alive what ends it.
+        clock = self.engine.clock
+        self._worker = Worker(lambda error: blame.explain(error, clock.current, group), group.close)
+        self._release_with(self)
 
     @property
     def error(self) -> Exception | None:
         """The error that ended this compressor's exchanges, or None."""
         return self._worker.error
 
+    @property
+    def failed(self) -> bool:
+        """Whether an exchange failed; a compressor that was closed has not."""
+        return self._worker.failed
+
+    def fail(self, error: Exception, stage: str) -> Exception:
+        """Ends the exchanges for an error met elsewhere; gives the one that names who is to blame for it."""
+        clock = self.engine.clock
+
+        def meet() -> None:
+            clock.current = stage
+            raise error
+
+        try:
+            self._worker.call(meet)
+        except Exception as named:
+            return named
+        raise AssertionError("a job that raises has ended well")
+
     def exchange(
         self, buffer: Tensor, parameters: list[Tensor], is_last: bool, done: Callable[[], None]
     ) -> None:
         """Queues the exchange of one flat bucket; `done` is called when its means (or an error) are there."""
         unit = self._loss_scale() if self._loss_scale else 1.0
-        bucket = Bucket(buffer, self._layout(parameters), unit)
+        layout, news = self._layout(parameters)
+        bucket = Bucket(buffer, layout, unit)
         if not self._momentum_settled:
             self._momentum_settled = True
             if corrected(self.plan):
@@ -91,6 +118,8 @@ class Compressor:
             with torch.cuda.stream(self._stream):
                 if ready is not None:
                     ready.wait()
+                if news is not None:
+                    self.engine.join(news)
                 self.engine.exchange(bucket)
             if is_last:
                 self.engine.end_step()
@@ -216,14 +245,32 @@ class Compressor:
         self.wait()  # what was observed before must not come after
         load_state(self.engine, state)
 
+    def bind(self, wrapper: nn.Module) -> None:
+        """Ties this compressor to the DDP model whose gradients it exchanges: it is closed when that dies."""
+        self.owner = weakref.ref(wrapper)  # weak: the model holds its hook, which holds the state
+        self._release_with(wrapper)
+
     def close(self) -> None:
-        """Ends the worker thread and gives up the connections; a later backward pass is an error."""
+        """Ends the thread and the connections; call it, or leave a `with` block, after the last step.
+
+        Exchanges that are queued are finished. A later backward pass is an error; `report` still works. Twice
+        is no error. A compressor whose model was collected has closed itself.
+        """
         if self._decay is not None:
             self._decay.remove()
-        healthy = self.error is None
         self._worker.close()
-        if healthy:
-            self.group.close()
+
+    def __enter__(self) -> Compressor:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Closes; if the block failed the other ranks are told why this one takes part no more."""
+        if isinstance(error, Exception):
+            self.fail(error, OUTSIDE if on_the_wire(error) else TRAINING)
+        self.close()
+
+    def _release_with(self, thing: object) -> None:
+        weakref.finalize(thing, self._worker.stop).atexit = False  # the end of a process waits for nobody
 
     def _want_names(self, what: str) -> None:
         if not self._named:
@@ -232,25 +279,28 @@ class Compressor:
     def _plan(self, model: Model) -> Plan:
         return Plan.of(self.policy, model, self.group.size, **self._options)
 
-    def _layout(self, parameters: list[Tensor]) -> Layout:
+    def _layout(self, parameters: list[Tensor]) -> tuple[Layout, Plan | None]:
+        """Where the tensors lie, and a plan for those that were never seen before."""
         ids = tuple(map(id, parameters))
-        layout = self._layouts.get(ids)
-        if layout is None:
-            layout = self._layouts[ids] = Layout.packed(
-                Spec(self._name(p), tuple(p.shape), p.dtype) for p in parameters
-            )
-            self._plan_new(layout)
-        return layout
+        if ids in self._layouts:
+            return self._layouts[ids], None
+        layout = Layout.packed(Spec(self._name(p), tuple(p.shape), p.dtype) for p in parameters)
+        news = self._plan_new(layout)
+        self._layouts[ids] = layout
+        return layout, news
 
     def _name(self, parameter: Tensor) -> str:
         """Its name in the model, else one by arrival, which is the same on all ranks."""
         return self._names.setdefault(id(parameter), f"parameter {len(self._names)}")
 
-    def _plan_new(self, layout: Layout) -> None:
+    def _plan_new(self, layout: Layout) -> Plan | None:
         known = {entry.spec.name for entry in self.plan.entries}
         new = tuple(spec for spec in layout.specs if spec.name not in known)
-        if new:
-            self.engine.plan = self.plan.joined(self._plan(Model(new)))
+        if not new:
+            return None
+        news = self._plan(Model(new))
+        self.plan = self.plan.joined(news)
+        return news
 
     def _record(self) -> torch.cuda.Event | None:
         if self._stream is None:

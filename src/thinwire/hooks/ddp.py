@@ -1,7 +1,6 @@
 """The DDP adaptor: `compress` for a DistributedDataParallel model, `ddp_hook` for the (state, hook) pair."""
 
 import warnings
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,12 +10,15 @@ from torch import nn
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
+from thinwire.blame import explain
+from thinwire.clock import PLAN
 from thinwire.codec import Codec
-from thinwire.errors import PlanError
+from thinwire.errors import PlanError, ThinwireError
 from thinwire.groups.base import Group
 from thinwire.groups.emulated import Emulated, Link
 from thinwire.groups.torch import TorchGroup
 from thinwire.hooks.compressor import Compressor
+from thinwire.hooks.guard import guard
 from thinwire.policy import KEEP_DENSE, MIN_NUMEL, Policy
 
 # No `from __future__ import annotations` here: DDP compares the annotations of a hook with the real classes.
@@ -56,17 +58,21 @@ def ddp_hook(
     """
     model = _uncompiled(model)
     module = model.module if isinstance(model, DistributedDataParallel) else model
-    policy, rest = _policy(codec, options)
-    if module is None:
-        _check_nameless(policy)
-    else:
-        _refuse_sparse(module)
-    if device is None:
-        parameters = module.parameters() if module is not None else iter(())
-        device = next((parameter.device for parameter in parameters), torch.device("cpu"))
-    state = Compressor(policy, _group(process_group, rest.pop("link", None)), device, module, **rest)
+    group = _group(process_group, options.pop("link", None))
+    try:
+        policy, rest = _policy(codec, options)
+        if module is None:
+            _check_nameless(policy)
+        else:
+            _refuse_sparse(module)
+        if device is None:
+            parameters = module.parameters() if module is not None else iter(())
+            device = next((parameter.device for parameter in parameters), torch.device("cpu"))
+    except ThinwireError as error:  # if it is this rank's alone, the others must not wait for it
+        raise explain(error, PLAN, group) from None
+    state = Compressor(policy, group, device, module, **rest)
     if isinstance(model, DistributedDataParallel):
-        state.owner = weakref.ref(model)  # weak: the model holds its hook, which holds the state
+        state.bind(model)
     return state, hook
 
 
@@ -125,6 +131,7 @@ def compress(
             "this model has a communication hook already, and DDP takes only one: wrap the net in a new "
             "DistributedDataParallel"
         ) from error
+    guard(model, state)
     return state
 
 

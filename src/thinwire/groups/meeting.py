@@ -1,0 +1,99 @@
+"""A meeting: ranks find each other through the store of torch.distributed, and learn who does not come."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from thinwire.errors import PeerError
+from thinwire.groups.base import Note
+
+T = TypeVar("T")
+DECLINE_S = 2.0  # a rank that gives up does not wait longer for a store that does not answer
+_ANSWER_S = 1.0  # what the store may take to answer, beyond the time it was asked to wait
+
+
+class Meeting:
+    """The n-th meeting of the ranks of a process group; every rank brings a card.
+
+    1. The name is this rank's own count in the store: torch's names for groups that not all ranks make depend
+       on how many groups this rank happens to have.
+    2. `attend` lays this rank's card into the store and waits for all others.
+    3. A rank that cannot come says why (`decline`), so that nobody waits for it.
+    """
+
+    def __init__(self, parent: dist.ProcessGroup) -> None:
+        self._ranks, self._rank = dist.get_process_group_ranks(parent), parent.rank()
+        self._store = distributed_c10d._get_default_store()
+        self._series = f"thinwire/{parent.group_name}"
+        self._name: str | None = None
+
+    def name(self, timeout_s: float) -> str:
+        """No meeting had this name before; it is the same on all ranks."""
+        if self._name is None:
+            key = f"{self._series}/rank {self._rank}"
+            self._name = f"{self._series}/{self._ask(lambda: self._store.add(key, 1), timeout_s)}"
+        return self._name
+
+    def attend(self, card: Mapping[str, Any], timeout_s: float) -> list[dict[str, Any]]:
+        """The cards of all ranks, in order; raises an error that names who is missing or has declined."""
+        keys = [f"{self.name(timeout_s)}/card {rank}" for rank in range(len(self._ranks))]
+        self._ask(lambda: self._store.set(keys[self._rank], json.dumps({"card": dict(card)})), timeout_s)
+        missing = self._ask(lambda: self._missing(keys, timeout_s), timeout_s + _ANSWER_S)
+        if missing:
+            everyone = ", ".join(map(str, self._ranks))
+            raise PeerError(
+                f"{self._named(missing)} did not call compress (or ddp_hook) within {timeout_s:g} s: it "
+                "died, failed before, or makes fewer compressed models; look at its log. All of rank "
+                f"{everyone} must call it, in the same order"
+            )
+        cards = [json.loads(text) for text in self._ask(lambda: self._store.multi_get(keys), timeout_s)]
+        for rank, brought in enumerate(cards):
+            if "declined" in brought:
+                raise PeerError(f"rank {self._ranks[rank]} could not start: {brought['declined']}")
+        return [brought["card"] for brought in cards]
+
+    def decline(self, note: Note) -> None:
+        """Tells those who wait for this rank why it does not come."""
+        with contextlib.suppress(PeerError):
+            key = f"{self.name(DECLINE_S)}/card {self._rank}"
+            self._ask(lambda: self._store.set(key, json.dumps({"declined": note.text})), DECLINE_S)
+
+    def _missing(self, keys: Sequence[str], timeout_s: float) -> list[int]:
+        try:
+            self._store.wait(list(keys), timedelta(seconds=timeout_s))
+        except dist.DistStoreError:
+            return [rank for rank, key in enumerate(keys) if not self._store.check([key])]
+        return []
+
+    def _ask(self, question: Callable[[], T], timeout_s: float) -> T:
+        """Asks the store, on a thread of its own: a store whose keeper is stopped never answers."""
+        answers: list[T] = []
+        failures: list[Exception] = []
+
+        def ask() -> None:
+            try:
+                answers.append(question())
+            except Exception as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=ask, name="thinwire store", daemon=True)
+        thread.start()
+        thread.join(timeout_s)
+        if answers:
+            return answers[0]
+        trouble = failures[0] if failures else TimeoutError(f"no answer in {timeout_s:g} s")
+        raise PeerError(
+            "the store of torch.distributed is gone or does not answer; rank 0 keeps it, or the agent of "
+            f"torchrun: look at the log of rank 0 ({trouble})"
+        ) from trouble
+
+    def _named(self, ranks: Sequence[int]) -> str:
+        return "rank " + ", ".join(str(self._ranks[rank]) for rank in ranks)

@@ -1,0 +1,49 @@
+"""A guard around DDP's own collectives: an error that a dead peer causes there names the peer too."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from torch.nn.parallel import DistributedDataParallel
+
+from thinwire.clock import OUTSIDE
+from thinwire.groups.torch import hang_up, on_the_wire
+from thinwire.hooks.compressor import Compressor
+
+# Where DDP rebuilds its buckets (in the second step), broadcasts buffers and tells joined ranks of a step.
+_GUARDED = ("_pre_forward", "_post_forward")
+
+
+def guard(model: DistributedDataParallel, compressor: Compressor) -> None:
+    """From now on what DDP's forward pass meets on the wire is explained like a failed exchange."""
+    for name in _GUARDED:
+        setattr(model, name, Guarded(model, name, compressor))
+
+
+class Guarded:
+    """A method of one model that explains the errors of its collectives.
+
+    It holds nobody: the model holds it. A model that is copied or pickled gets its plain method back.
+    """
+
+    def __init__(self, model: DistributedDataParallel, name: str, compressor: Compressor) -> None:
+        self._model, self._name, self._compressor = weakref.ref(model), name, weakref.ref(compressor)
+
+    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
+        model = self._model()
+        act: Callable[..., Any] = getattr(type(model), self._name)
+        try:
+            return act(model, *inputs, **kwargs)
+        except RuntimeError as error:
+            compressor = self._compressor()
+            broken = on_the_wire(error)
+            if compressor is None or model is None or not (compressor.failed or broken):
+                raise
+            if broken:
+                hang_up(model.process_group)  # no peer shall wait for this rank in it
+            raise compressor.fail(error, OUTSIDE) from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self._model(), self._name)

@@ -1,0 +1,4 @@
+"""Private inference: a quantized network run between two parties, neither of which sees what the other holds.
+
+Reading order: README.md beside this file.
+"""

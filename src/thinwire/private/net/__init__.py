@@ -1,0 +1,1 @@
+"""The network half: graphs of integer layers, what they compute exactly, and the file they are kept in."""

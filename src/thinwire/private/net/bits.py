@@ -1,0 +1,60 @@
+"""Bits: how wide the weights and activations of a network are, layer by layer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from thinwire.private.errors import ModelError
+
+ENDS_BITS = 8  # the first and the last layer are never narrower
+
+
+@dataclass(frozen=True)
+class Bits:
+    """Widths by rule: `weight` and `activation` in the middle, `ends` at both ends, exceptions by layer name.
+
+    `weights` maps layer names to their weight bits, `activations` maps requant names to theirs. `residual` is
+    the width in which shortcuts are kept; None: they share the block's activation.
+    """
+
+    weight: int = 8
+    activation: int = 8
+    ends: int = ENDS_BITS
+    residual: int | None = None
+    weights: Mapping[str, int] = field(default_factory=dict)
+    activations: Mapping[str, int] = field(default_factory=dict)
+
+    def of_weight(self, layer: str, end: bool) -> int:
+        """l_w of a layer."""
+        return self.weights.get(layer, self.ends if end else self.weight)
+
+    def of_activation(self, requant: str, end: bool) -> int:
+        """l_x that a requant gives."""
+        return self.activations.get(requant, self.ends if end else self.activation)
+
+    def with_list(self, layers: Sequence[str], widths: Sequence[int]) -> Bits:
+        """The same with weight bits given as a list over the middle layers, in order."""
+        if len(layers) != len(widths):
+            raise ModelError(
+                f"{len(widths)} weight widths for {len(layers)} middle layers: give one for each"
+            )
+        return replace(self, weights={**self.weights, **dict(zip(layers, widths, strict=True))})
+
+
+def read_bits(text: str) -> Bits:
+    """Widths from a text such as W4A6, W16A16 or W3A6R8 (shortcuts in 8 bits).
+
+    The ends have 8 bits, or more where the rest has more.
+
+    >>> read_bits("W4A6").weight, read_bits("w16a16").ends, read_bits("W3A6R8").residual
+    (4, 16, 8)
+    """
+    match = re.fullmatch(r"W(\d+)A(\d+)(?:R(\d+))?", text.strip().upper())
+    widths = [int(group) for group in match.groups() if group] if match else []
+    if not match or not all(1 <= width <= 24 for width in widths) or widths[0] < 2:
+        raise ModelError(f'bits "{text}" cannot be read: write W4A6 or W4A6R8, weights with 2 to 24 bits')
+    weight, activation, *residual = widths
+    ends = max(ENDS_BITS, weight, activation)
+    return Bits(weight, activation, ends, residual[0] if residual else None)

@@ -1,0 +1,35 @@
+"""The relay delays each direction by half the round trip and loses nothing."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from thinwire.private.bench.relay import Relay
+from thinwire.private.link.connection import answer, call, listen
+
+
+def test_a_round_trip_takes_its_time_and_bytes_arrive() -> None:
+    data = os.urandom(3 << 20)
+    with listen(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()[:2]
+
+        def echo() -> None:
+            with answer(listener.accept()[0], None) as channel:
+                for size in (1, len(data)):
+                    channel.send(channel.receive(size))
+                channel.receive(1)
+
+        thread = threading.Thread(target=echo)
+        thread.start()
+        with Relay(("127.0.0.1", 0), address, 0.1) as relay, call(relay.address) as channel:
+            channel.send(b"x")
+            start = time.monotonic()
+            channel.receive(1)
+            assert 0.09 < time.monotonic() - start < 0.3
+            channel.send(data)
+            assert bytes(channel.receive(len(data))) == data
+            channel.send(b"x")
+            thread.join(5)
+    assert not thread.is_alive()

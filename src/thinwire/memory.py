@@ -226,6 +226,13 @@ class Momentum(Memory):
 _VELOCITY, _UNSENT = "velocity ", "unsent "
 
 
+def tensor_of(key: str, kind: str) -> str:
+    """The tensor that an entry of a memory's state is of; `kind` is the memory's text."""
+    if memory_name(kind) != "momentum":
+        return key
+    return key.removeprefix(_VELOCITY) if key.startswith(_VELOCITY) else key.removeprefix(_UNSENT)
+
+
 @dataclass(frozen=True)
 class Kind:
     """A memory by name: its options, the option a bare value is for, and how it is made for N workers."""

@@ -44,6 +44,15 @@ class Entry:
         return f"{self.spec} | {self.codec.canonical} | {self.memory} | {self.route}"
 
 
+def tensor_in(line: str) -> str:
+    """The tensor that the text of an entry is of.
+
+    >>> tensor_in("fc.weight[10, 20]:float32 | Dense() | none | allreduce")
+    'fc.weight'
+    """
+    return line.partition(" | ")[0].rpartition("[")[0]
+
+
 @dataclass(frozen=True)
 class Stretch:
     """Steps one behind the other in the same phase, and what one rank sends in each."""

@@ -25,7 +25,7 @@ from thinwire.policy import Model, Policy, parameter_names
 from thinwire.report import LayerReport, Report
 from thinwire.spec import Layout, Spec
 from thinwire.stages.base import facts
-from thinwire.state import gathered_state, load_state, local_state
+from thinwire.state import NotTaken, gathered_state, load_state, local_state
 from thinwire.worker import Worker
 
 
@@ -239,11 +239,15 @@ class Compressor:
         self._want_names("state_dict")
         return self._worker.call(lambda: (gathered_state if gather else local_state)(self.engine))
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where `state` was taken; refuses the state of another model, codec, version or rank."""
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> NotTaken:
+        """Goes on where `state` was taken; refuses the state of another model, codec, version or rank.
+
+        With `strict=False` (layers were frozen since, or thawed, or have another codec) it takes what fits
+        and returns the names of what it did not take, as torch's modules do.
+        """
         self._want_names("load_state_dict")
         self.wait()  # what was observed before must not come after
-        load_state(self.engine, state)
+        return load_state(self.engine, state, strict)
 
     def bind(self, wrapper: nn.Module) -> None:
         """Ties this compressor to the DDP model whose gradients it exchanges: it is closed when that dies."""

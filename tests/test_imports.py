@@ -17,13 +17,13 @@ ROOT = Path(thinwire.__file__).parent
 
 # A module may import modules of its own row and of the rows above it.
 ROWS = (
-    {"errors", "spec", "key", "options", "rate", "clock", "scratch"},
+    {"errors", "spec", "key", "options", "rate", "clock", "scratch", "words"},
     {"kernels"},
     {"coders", "stages", "codec", "catalog"},
     {"memory", "controls"},
     {"groups"},
     {"routes"},
-    {"policy", "lane", "plan"},
+    {"policy", "lane", "shares", "plan"},
     {"statistics", "engine"},
     {"state", "report", "worker", "blame"},
     {"hooks"},

@@ -34,6 +34,11 @@ def local_state(engine: Engine) -> dict[str, Any]:
 
 def gathered_state(engine: Engine) -> dict[str, Any]:
     """The states of all ranks, the same on every rank; collective, and what rank 0 saves."""
+    with engine.group.aside():
+        return _gathered(engine)
+
+
+def _gathered(engine: Engine) -> dict[str, Any]:
     mine = _memories(engine)
     shapes = {kind: {name: tensor.numel() for name, tensor in kept.items()} for kind, kept in mine.items()}
     engine.compare_digests(_digest(shapes), "memories")

@@ -21,7 +21,13 @@ def test_texts_and_back() -> None:
     assert make_control("diminish") == Diminish()
     assert make_control("diminish:2.5") == make_control("diminish:L=2.5") == Diminish(2.5)
     assert make_control("steps:0=1/100=0.5") == Steps(((0.0, 1.0), (100.0, 0.5)))
-    for text in ("guard", "guard:window=3,gain=0.1", "diminish:L=0.1", "diminish:L=theorem", "epochs:points=0=1/2.5=0.3,of=theta"):
+    for text in (
+        "guard",
+        "guard:window=3,gain=0.1",
+        "diminish:L=0.1",
+        "diminish:L=theorem",
+        "epochs:points=0=1/2.5=0.3,of=theta",
+    ):
         assert control_text(make_control(text)) == text
         assert make_control(control_text(make_control(text))) == make_control(text)
 

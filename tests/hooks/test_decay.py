@@ -46,9 +46,7 @@ def step(net: nn.Linear, optimizer: torch.optim.Optimizer, gradient: Tensor | No
 
 def plainly(nesterov: bool = False, **options: Any) -> Tensor:
     net = make_net()
-    optimizer = torch.optim.SGD(
-        net.parameters(), LR, 0.9, weight_decay=DECAY, nesterov=nesterov, **options
-    )
+    optimizer = torch.optim.SGD(net.parameters(), LR, 0.9, weight_decay=DECAY, nesterov=nesterov, **options)
     for _ in range(STEPS):
         step(net, optimizer)
     return net.weight.detach()

@@ -35,7 +35,10 @@ def plan(
     if not as_json:
         typer.echo(str(made))
         return
+    each = made.tensor_bytes()
+    sent = sum(each.values())
     for entry in made.entries:
+        nbytes = each[entry.spec.name]
         row = {
             "name": entry.spec.name,
             "numel": entry.spec.numel,
@@ -43,6 +46,8 @@ def plan(
             "memory": entry.memory,
             "route": entry.route,
             "reason": entry.reason,
+            "bytes": nbytes,
+            "share": nbytes / sent if sent else 0.0,
         }
         typer.echo(json.dumps(row))
     stretches = made.stretches()
@@ -50,4 +55,4 @@ def plan(
     phases = {stretch.phase: stretch.step_bytes for stretch in stretches}
     if made.control is not None:
         total["bytes_per_worker_at_share_0"] = mean_bytes(made.eased(0).stretches())
-    typer.echo(json.dumps({**total, "bytes_by_phase": phases, "workers": workers}))
+    typer.echo(json.dumps({**total, "bytes_by_phase": phases, "workers": workers, "hint": made.hint(each)}))

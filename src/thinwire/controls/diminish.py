@@ -62,9 +62,7 @@ class Diminish(Control[Followed]):
 
     needs = "lr"
 
-    L: float = option(
-        AUTO, read_smoothness, 'a positive number, "auto" or "theorem"', show_smoothness
-    )
+    L: float = option(AUTO, read_smoothness, 'a positive number, "auto" or "theorem"', show_smoothness)
 
     def __post_init__(self) -> None:
         if not self.L >= 0:

@@ -134,9 +134,7 @@ class Guard(Control[Watch]):
         if math.isinf(state.level):
             return _from_here(state, mean, error, 1, state.block), ""
         windows = state.windows + 1
-        state = replace(
-            state, windows=windows, means=state.means + mean, errors=state.errors + error * error
-        )
+        state = replace(state, windows=windows, means=state.means + mean, errors=state.errors + error * error)
         level, noise = state.means / windows, math.sqrt(state.errors) / windows
         fall, sure = state.level - level, SURE * math.hypot(noise, state.error)
         apart = (state.length + windows) / 2  # windows between the middles of the two blocks
@@ -154,7 +152,9 @@ class Guard(Control[Watch]):
 
     def _at_plateau(self, state: Watch, why: str) -> tuple[Watch, str]:
         if state.on_trial:  # before the share was raised there were gains; will there be again?
-            return replace(self._lowered(state), eased_from=state.share, wait=2 * max(state.wait, state.good)), why
+            return replace(
+                self._lowered(state), eased_from=state.share, wait=2 * max(state.wait, state.good)
+            ), why
         if state.eased_from or state.share == 0:  # gentler it is no better
             fruitless = min(state.fruitless + 1, DEEPEST)
             state = _changed(state, state.eased_from or 1.0)

@@ -20,9 +20,9 @@ from thinwire.groups.torch import on_the_wire
 from thinwire.hooks.decay import DecayMomentum
 from thinwire.hooks.momentum import corrected, refuse_second_momentum, split_groups, warn_unchecked
 from thinwire.kernels import pick
-from thinwire.plan import Plan
+from thinwire.plan import Plan, warn_idle
 from thinwire.policy import Model, Policy, parameter_names
-from thinwire.report import LayerReport, Report
+from thinwire.report import LayerReport, Report, ahead
 from thinwire.spec import Layout, Spec
 from thinwire.stages.base import facts
 from thinwire.state import NotTaken, gathered_state, load_state, local_state
@@ -72,6 +72,8 @@ class Compressor:
             explained = blame.explain(error, stage, group)
             group.close()
             raise explained from (None if explained is error else error)
+        if module is not None:
+            warn_idle(self.plan, policy)
         # Neither may hold the compressor: its thread would keep alive what ends it.
         clock = self.engine.clock
         self._worker = Worker(lambda error: blame.explain(error, clock.current, group), group.close)
@@ -224,7 +226,10 @@ class Compressor:
             world=self.group.size,
             kernels=engine.place.kernels.name,
             steps=engine.statistics.steps,
-            bytes_per_step=engine.group.total_bytes / steps,
+            bytes_per_step=engine.group.step_bytes / steps,
+            other_bytes=engine.group.aside_bytes,
+            phase=", ".join(dict.fromkeys(filter(None, self.plan.phases(engine.finite_steps, engine.notes)))),
+            ahead=ahead(self.plan, engine.finite_steps),
             dense_bytes_per_step=sum_bytes(4 * sum(layer.numel for layer in layers), self.group.size),
             seconds=dict(engine.clock.seconds),
             layers=layers,

@@ -64,7 +64,9 @@ class DecayMomentum:
         reference, options = self._watched.get(id(p), (None, None))
         return options if reference is not None and reference() is p else None
 
-    def _add(self, p: Tensor, state: dict[str, Any], group: Mapping[str, Any], options: MomentumOptions) -> None:
+    def _add(
+        self, p: Tensor, state: dict[str, Any], group: Mapping[str, Any], options: MomentumOptions
+    ) -> None:
         assert p.grad is not None
         c = state.setdefault(KEY, torch.zeros_like(p))
         alpha = -options.factor if group["maximize"] else options.factor  # SGD turns the gradient around then
@@ -77,6 +79,10 @@ class DecayMomentum:
 
 def _refuse(group: Mapping[str, Any], closure: bool) -> None:
     if closure:
-        raise PlanError("weight decay under dgc needs its gradients before step(): call step() without a closure")
+        raise PlanError(
+            "weight decay under dgc needs its gradients before step(): call step() without a closure"
+        )
     if group.get("fused"):
-        raise PlanError("weight decay under dgc needs unscaled gradients: make the optimizer without fused=True")
+        raise PlanError(
+            "weight decay under dgc needs unscaled gradients: make the optimizer without fused=True"
+        )

@@ -117,7 +117,7 @@ class NoOptions:
 
 @dataclass(frozen=True)
 class MomentumOptions:
-    """How the momentum memory corrects: the factor m, Nesterov's form, the norm gradients are cut to, masking."""
+    """How the momentum memory corrects: factor m, Nesterov's form, the norm gradients are cut to, masking."""
 
     factor: float = option(0.9, float, "a number from 0 to less than 1", repr)
     nesterov: bool = option(False, yes_or_no, '"on" or "off"', show_yes_or_no)
@@ -151,9 +151,9 @@ class Momentum(Memory):
     3. send Q(v)
     4. v = v - Q(v); u = 0 where Q(v) != 0      momentum factor masking
 
-    Masking keeps momentum that is long out of date from being sent. It costs step length where much is sent: of a
-    constant gradient g, 9.1 g is sent a step at 1 % kept, 5.4 g at 6.3 %, 2.25 g at 25 % and g if everything
-    is sent, against 10 g of momentum SGD (m = 0.9). The warm-up of dgc is the published algorithm, so it has
+    Masking keeps stale momentum from being sent. It costs step length where much is sent: of a constant
+    gradient g, 9.1 g is sent a step at 1 % kept, 5.4 g at 6.3 %, 2.25 g at 25 % and g if everything is sent,
+    against 10 g of momentum SGD (m = 0.9). The warm-up of dgc is the published algorithm, so it has
     such short steps. A control must not shorten them: while it eases a codec (`share` < 1) nothing is masked,
     and at share 0 this is momentum SGD. `mask=off` never masks: for codecs that send every element.
 

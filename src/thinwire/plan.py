@@ -292,9 +292,9 @@ def warn_idle(plan: Plan, policy: Policy) -> None:
     reasons = plan.idle()
     if asked and reasons:
         warnings.warn(
-            f"{asked[-1]} compresses nothing of this model, all its tensors stay dense ({reasons}). Name tensors "
-            'by a rule, as in {"fc*": "terngrad", "*": "dense"}, lower min_numel or keep_dense=(), or take another '
-            "codec; print(compressor.plan) shows every tensor",
+            f"{asked[-1]} compresses nothing of this model, all its tensors stay dense ({reasons}). Name "
+            'tensors by a rule, as in {"fc*": "terngrad", "*": "dense"}, lower min_numel, give keep_dense=(), or '
+            "take another codec; print(compressor.plan) shows every tensor",
             stacklevel=4,
         )
 

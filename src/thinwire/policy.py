@@ -22,8 +22,8 @@ WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")  # torch.compile, activat
 class Model:
     """What a policy may know of a model besides its tensors: embeddings, the last layer, what is tied.
 
-    A tensor that several modules share (`head.weight = wte.weight`) is one tensor under its first name; `tied`
-    has its other names. It is both an embedding and a part of the last layer.
+    A tensor that several modules share (`head.weight = wte.weight`) is one tensor under its first name;
+    `tied` has its other names. It is both an embedding and a part of the last layer.
     """
 
     specs: tuple[Spec, ...]

@@ -118,7 +118,7 @@ class Report:
         return 32 * 2 * (self.world - 1) / self.world
 
     def _phases(self) -> list[str]:
-        """The phase of the next step, and what to expect behind it: the first one often compresses nothing."""
+        """The phase of the next step, and what to expect behind it: a first one may compress nothing."""
         if not self.phase:
             return []
         lines = [f"phase {self.phase}" + (", then" if self.ahead else " from here on")]

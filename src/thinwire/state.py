@@ -239,10 +239,11 @@ def _compared(engine: Engine, theirs: list[str], strict: bool) -> NotTaken:
     if strict and ours != theirs:
         if not missing and not unexpected:
             raise StateError("the state has the tensors in another order: build the model as it was then")
+        between = "; " if missing and unexpected else ""
         raise StateError(
-            f"the state belongs to another model or codec: {_first('here only', missing)}"
-            f"{'; ' if missing and unexpected else ''}{_first('in the state only', unexpected)}. Build the model "
-            "as it was then, or take what fits with load_state_dict(state, strict=False), which says what was not"
+            f"the state belongs to another model or codec: {_first('here only', missing)}{between}"
+            f"{_first('in the state only', unexpected)}. Build the model as it was then, or take what fits "
+            "with load_state_dict(state, strict=False), which returns what it did not take"
         )
     return NotTaken([tensor_in(line) for line in missing], [tensor_in(line) for line in unexpected])
 

@@ -71,7 +71,8 @@ class Diminish(Control[Followed]):
     def check(self, theta: float | None) -> None:
         if theta is None and self.L != AUTO:
             raise PlanError(
-                f"diminish: L={'theorem' if self.L == THEOREM else f'{self.L:g}'} needs a codec that drops the same part of all tensors, such "
+                f"diminish: L={'theorem' if self.L == THEOREM else f'{self.L:g}'} needs a codec that drops "
+                "the same part of all tensors, such "
                 "as topk or fft: use L=auto, then the strength follows the learning rate alone"
             )
 

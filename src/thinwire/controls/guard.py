@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from thinwire.controls.base import Control, Seen, Strength
 from thinwire.errors import CodecError
 from thinwire.options import one_of, option
+from thinwire.words import counted
 
 LEAST = 1 / 16  # the smallest share but 0
 CATCHING_UP = 0.9  # who is behind a reference must be nearer in the next window, by this factor
@@ -145,7 +146,8 @@ class Guard(Control[Watch]):
             return replace(gained, gained=True, eased_from=0.0, fruitless=0, ignored=0), ""
         if windows < state.block:
             return state, ""
-        why = f"{self._show(level)} is no gain on {self._show(state.level)} for {windows} {'window' if windows == 1 else 'windows'}"
+        span = counted(windows, "window")
+        why = f"{self._show(level)} is no gain on {self._show(state.level)} for {span}"
         if fall + sure < wanted or (sure == 0 and fall <= wanted):
             return _from_here(state, level, noise, windows, state.block), why
         return _from_here(state, level, noise, windows, min(2 * state.block, LONGEST_WAIT)), ""
@@ -172,7 +174,7 @@ class Guard(Control[Watch]):
             return replace(state, good=0, wait=self.recover, on_trial=False), ""
         wait = state.wait if not state.on_trial else max(self.recover, state.wait // 2)
         raised = _changed(self._renewed(state), min(1.0, max(LEAST, 2 * state.share)))
-        return replace(raised, wait=wait, on_trial=True), f"{state.good} windows without a failure"
+        return replace(raised, wait=wait, on_trial=True), f"{counted(state.good, 'window')} without a failure"
 
     def _renewed(self, state: Watch) -> Watch:
         """Gains count from here on: the block under way is what newer ones are compared with."""

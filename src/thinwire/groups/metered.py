@@ -38,7 +38,7 @@ class Metered(WrappedGroup):
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """What is sent meanwhile belongs to no step: comparing plans, gathering a state, looking for drift."""
+        """What is sent meanwhile is of no step: comparing plans, gathering a state, looking for drift."""
         before, self._aside = self._aside, True
         try:
             yield

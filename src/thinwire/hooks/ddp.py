@@ -136,7 +136,7 @@ def compress(
 
 
 def _uncompiled(model: Any) -> Any:
-    """The module that torch.compile was given, if it was given one: its wrapper has no gradients of its own."""
+    """The module that torch.compile was given, if this is what it made."""
     return getattr(model, "_orig_mod", model)
 
 

@@ -25,7 +25,7 @@ class DecayMomentum:
 
     SGD without momentum adds l w to the gradient by itself. Before every step of an optimizer that is an SGD,
     what is missing is added for the watched tensors: m c of the step before, or, in Nesterov's form, m c of
-    this one. Without this decay would be 1 / (1 - m) times too weak. DGC's authors do the same in their optimizer.
+    this one. Without this decay would be 1 / (1 - m) times too weak.
     """
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.thinwire-setup
-NATIVE := $(wildcard csrc/*) CMakeLists.txt
+NATIVE := $(wildcard csrc/*.* csrc/private/*) CMakeLists.txt
 
 .PHONY: setup demo test lint bench clean
 

@@ -39,10 +39,10 @@ class Spans {
 
 void check_bits(int bits) { require(bits >= 4 && bits <= 16, "bits: 4 to 16 wanted"); }
 
-const tw::Fit* check_fits(const Flat<const int32_t>& fits, const Spans& spans) {
-  require(fits.size() == static_cast<size_t>(2 * spans.count()), "fits: two words a span wanted");
+const tw::Fit* check_fits(const Flat<const int32_t>& fits, int64_t count) {
+  require(fits.size() % 2 == 0 && static_cast<int64_t>(fits.size() / 2) == count, "fits: two words a span wanted");
   const auto* found = reinterpret_cast<const tw::Fit*>(fits.data());
-  for (int64_t i = 0; i < spans.count(); ++i)
+  for (int64_t i = 0; i < count; ++i)
     require(found[i].largest >= 0 && found[i].mantissa >= 0 && found[i].mantissa <= kMostMantissa,
             "fits: the bit pattern of max|x| and 0 to 22 mantissa bits wanted");
   return found;
@@ -68,7 +68,7 @@ class Rangefloat {
               Flat<uint8_t> payload, Flat<int64_t> lost) const {
     check_bits(bits);
     const Spans spans(table, x.size());
-    const tw::Fit* found = check_fits(fits, spans);
+    const tw::Fit* found = check_fits(fits, spans.count());
     require(static_cast<int64_t>(payload.size()) >= spans.stream_bytes(bits), "payload: too small");
     require(lost.size() == static_cast<size_t>(2 * spans.count()), "lost: two counts a span wanted");
     nb::gil_scoped_release release;
@@ -80,10 +80,11 @@ class Rangefloat {
               int bits, float factor, Flat<float> x) const {
     check_bits(bits);
     const Spans spans(table, x.size());
-    const tw::Fit* found = check_fits(fits, spans);
     require(num_payloads >= 1 && payloads.size() % static_cast<size_t>(num_payloads) == 0, "payloads: uneven sizes");
     const auto payload_bytes = static_cast<int64_t>(payloads.size()) / num_payloads;
     require(payload_bytes >= spans.stream_bytes(bits), "payloads: too small");
+    require(spans.count() == 0 || num_payloads <= static_cast<int64_t>(fits.size()), "fits: two words a span wanted");
+    const tw::Fit* found = check_fits(fits, num_payloads * spans.count());
     nb::gil_scoped_release release;
     kernels_->decode(payloads.data(), num_payloads, payload_bytes, spans.data(), found, spans.count(), bits, factor,
                      x.data());

@@ -173,6 +173,9 @@ class Walk {
   Walk(const Span* spans, const Fit* fits, int64_t num_spans, int bits)
       : spans_(spans), fits_(fits), num_spans_(num_spans), bits_(bits) {}
 
+  // From here on with these fits.
+  void take(const Fit* fits) { fits_ = fits; }
+
   // Calls f(span, offset in x, elements, place in the chunk, grid) for each piece of the next chunk; its elements.
   template <typename F>
   int64_t chunk(F f) {
@@ -255,7 +258,8 @@ void decode(const uint8_t* payloads, int64_t num_payloads, int64_t payload_bytes
       const Walk here = walk;
       for (int64_t p = 0; p < num_payloads; ++p) {
         const uint8_t* in = payloads + p * payload_bytes;
-        walk = here;  // every payload has the same pieces
+        walk = here;  // every payload has the same pieces, and fits of its own
+        walk.take(fits + p * num_spans);
         walk.chunk([&](int64_t i, int64_t offset, int64_t n, int64_t at, const Grid& grid) {
           bool not_finite;
           if (n == kChunk) {

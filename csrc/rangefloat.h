@@ -28,6 +28,7 @@ struct RangefloatKernels {
                   int32_t largest, int32_t* words);
   void (*encode)(const float* x, const Span* spans, const Fit* fits, int64_t num_spans, int bits, uint8_t* payload,
                  Lost* lost);
+  // `fits`: those of the first payload, then those of the second, and so on.
   void (*decode)(const uint8_t* payloads, int64_t num_payloads, int64_t payload_bytes, const Span* spans,
                  const Fit* fits, int64_t num_spans, int bits, float factor, float* x);
 };

@@ -53,7 +53,6 @@ class Choose(SelectingStage):
 class Chosen(Coder):
     inner: Coder
     merge = Merge.GATHER
-    shardable = False
 
     def bind(self, layout: Layout, place: Place) -> Packer:
         return self.inner.bind(layout, place)
@@ -75,7 +74,6 @@ class Chosen(Coder):
 def test_merge_follows_from_the_links(stages: tuple[LinearStage, ...], coder: Coder, merge: Merge) -> None:
     assert Codec("test", stages, coder).merge is merge
     assert Codec("test", stages, coder, Choose()).merge is Merge.GATHER
-    assert not Codec("test", stages, coder, Choose()).shardable
 
 
 def test_the_memory_is_that_of_the_link_that_drops_something() -> None:

@@ -24,7 +24,7 @@ ROWS = (
     {"groups"},
     {"routes"},
     {"policy", "lane", "shares", "plan"},
-    {"statistics", "engine"},
+    {"statistics", "transit", "engine", "drift"},
     {"state", "report", "worker", "blame"},
     {"hooks"},
     {"__init__"},

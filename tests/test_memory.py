@@ -9,7 +9,7 @@ from thinwire.errors import PlanError
 from thinwire.memory import NoMemory, Residual, make_memory
 from thinwire.spec import Layout, Spec
 
-LAYOUT = Layout((Spec("a", (3,)), Spec("b", (2,))), (0, 4))
+PIECES = Layout((Spec("a", (3,)), Spec("b", (2,))), (0, 4)).pieces()
 
 
 def test_in_plus_old_is_sent_plus_new() -> None:
@@ -19,10 +19,10 @@ def test_in_plus_old_is_sent_plus_new() -> None:
     for _ in range(20):
         x = torch.randn(6, generator=generator)
         total_in += x
-        memory.before(x, LAYOUT, 1.0)
+        memory.before(x, PIECES, 1.0)
         sent = x.round()
-        memory.after(x, sent, LAYOUT, 1.0)
-        memory.commit(LAYOUT.names)
+        memory.after(x, sent, 0, PIECES, 1.0)
+        memory.commit()
         total_sent += sent
     state = memory.state()
     torch.testing.assert_close(total_in[:3], total_sent[:3] + state["a"], rtol=0, atol=1e-5)
@@ -33,28 +33,28 @@ def test_numbers_between_the_tensors_are_left_alone() -> None:
     memory = Residual()
     memory.load({"a": torch.ones(3), "b": torch.ones(2)})
     x = torch.zeros(6)
-    memory.before(x, LAYOUT, 1.0)
+    memory.before(x, PIECES, 1.0)
     assert x.tolist() == [1, 1, 1, 0, 1, 1]
 
 
 def test_what_is_not_committed_is_not_believed() -> None:
-    """One Inf step must not leave anything behind: only tensors with a finite mean are committed."""
+    """One Inf step must not leave anything behind, of any tensor."""
     memory = Residual()
     memory.load({"a": torch.ones(3), "b": torch.ones(2)})
-    x = torch.full((6,), torch.inf)
-    memory.after(x, torch.zeros(6), LAYOUT, 1.0)
-    memory.commit(("b",))
+    memory.after(torch.full((6,), torch.inf), torch.zeros(6), 0, PIECES, 1.0)
+    memory.forget()
+    memory.commit()
     assert memory.state()["a"].tolist() == [1, 1, 1]
-    assert memory.state()["b"].tolist() == [torch.inf, torch.inf]
-    memory.after(torch.full((6,), 5.0), torch.zeros(6), LAYOUT, 1.0)
-    memory.commit(LAYOUT.names)
+    assert memory.state()["b"].tolist() == [1, 1]
+    memory.after(torch.full((6,), 5.0), torch.zeros(6), 0, PIECES, 1.0)
+    memory.commit()
     assert memory.state()["a"].tolist() == [5, 5, 5]
 
 
 def test_the_first_step_starts_empty() -> None:
     memory = Residual()
     x = torch.arange(6.0)
-    memory.before(x, LAYOUT, 1.0)
+    memory.before(x, PIECES, 1.0)
     assert torch.equal(x, torch.arange(6.0))
     assert memory.state() == {}
 
@@ -62,11 +62,11 @@ def test_the_first_step_starts_empty() -> None:
 def test_residuals_are_kept_in_unscaled_units() -> None:
     """A GradScaler may halve the loss scale between two steps: what was held back is scaled anew."""
     memory = Residual()
-    memory.after(torch.full((6,), 1024.0), torch.zeros(6), LAYOUT, 1024.0)
-    memory.commit(LAYOUT.names)
+    memory.after(torch.full((6,), 1024.0), torch.zeros(6), 0, PIECES, 1024.0)
+    memory.commit()
     assert memory.state()["a"].tolist() == [1, 1, 1]
     x = torch.zeros(6)
-    memory.before(x, LAYOUT, 512.0)
+    memory.before(x, PIECES, 512.0)
     assert x.tolist() == [512, 512, 512, 0, 512, 512]
 
 
@@ -83,26 +83,51 @@ def test_committed_and_staged_are_different_buffers() -> None:
     """The next step's staging must not change what is believed."""
     memory = Residual()
     for value in (1.0, 2.0, 3.0):
-        memory.after(torch.full((6,), value), torch.zeros(6), LAYOUT, 1.0)
-        memory.commit(LAYOUT.names)
-    memory.after(torch.full((6,), 9.0), torch.zeros(6), LAYOUT, 1.0)
+        memory.after(torch.full((6,), value), torch.zeros(6), 0, PIECES, 1.0)
+        memory.commit()
+    memory.after(torch.full((6,), 9.0), torch.zeros(6), 0, PIECES, 1.0)
     assert memory.state()["a"].tolist() == [3, 3, 3]
 
 
 def test_loading_forgets_what_was_staged() -> None:
     memory = Residual()
-    memory.after(torch.full((6,), 9.0), torch.zeros(6), LAYOUT, 1.0)
+    memory.after(torch.full((6,), 9.0), torch.zeros(6), 0, PIECES, 1.0)
     memory.load({"a": torch.ones(3)})
-    assert memory.staged == {}
-    assert list(memory.state()) == ["a"]
+    memory.commit()
+    assert memory.state().keys() == {"a"}
+    assert memory.state()["a"].tolist() == [1, 1, 1]
+
+
+def test_a_tensor_that_was_not_exchanged_keeps_what_it_holds() -> None:
+    """The room of the step before last is no residual of this one."""
+    memory = Residual()
+    for value in (1.0, 2.0):
+        memory.after(torch.full((6,), value), torch.zeros(6), 0, PIECES, 1.0)
+        memory.commit()
+    memory.after(torch.full((6,), 3.0), torch.zeros(6), 0, PIECES[:1], 1.0)  # "b" had no gradient
+    memory.commit()
+    assert memory.state()["a"].tolist() == [3, 3, 3]
+    assert memory.state()["b"].tolist() == [2, 2]
+
+
+def test_a_tensor_in_pieces_is_one_residual() -> None:
+    memory, layout = Residual(), Layout.packed([Spec("a", (5,))])
+    memory.load({"a": torch.arange(5.0)})
+    x = torch.zeros(5)
+    for first, last in ((0, 2), (2, 5)):
+        memory.before(x, layout.pieces(first, last), 1.0)
+        memory.after(x, x[first:last] - 1, first, layout.pieces(first, last), 1.0)
+    assert x.tolist() == [0, 1, 2, 3, 4]
+    memory.commit()
+    assert memory.state()["a"].tolist() == [1] * 5
 
 
 def test_no_memory_holds_nothing() -> None:
     memory = NoMemory()
     x = torch.arange(6.0)
-    memory.before(x, LAYOUT, 1.0)
-    memory.after(x, torch.zeros(6), LAYOUT, 1.0)
-    memory.commit(LAYOUT.names)
+    memory.before(x, PIECES, 1.0)
+    memory.after(x, torch.zeros(6), 0, PIECES, 1.0)
+    memory.commit()
     assert torch.equal(x, torch.arange(6.0))
     assert memory.state() == {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from thinwire.clock import COMPARE, CONNECT, OUTSIDE
-from thinwire.errors import PeerError, PlanError
+from thinwire.errors import DriftError, PeerError, PlanError
 from thinwire.groups.base import LEFT, Group, Note
 
 _ON_THE_WIRE = frozenset({"agree", "travel", COMPARE, CONNECT, OUTSIDE})
@@ -16,11 +16,11 @@ _STEPS = "all ranks must make the same number of steps, or use torch's Join"
 def explain(error: Exception, stage: str, group: Group) -> Exception:
     """The error to raise for an exchange that failed with `error` in `stage`.
 
-    1. Ranks that disagree on the plan, or did not all come, know it already: nothing to find out.
+    1. Ranks that disagree on plans or parameters, or did not all come, know it already: nothing to find out.
     2. An error on the wire is most likely a peer's: every rank says what it saw; the silent one is to blame.
     3. Any other error is this rank's own: the peers are told, and see it named.
     """
-    if isinstance(error, PlanError) and stage == COMPARE:
+    if isinstance(error, PlanError | DriftError) and stage == COMPARE:
         return error
     if isinstance(error, PeerError) and stage == CONNECT:
         return error

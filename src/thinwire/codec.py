@@ -56,10 +56,6 @@ class Codec:
         return self.packing.merge
 
     @property
-    def shardable(self) -> bool:
-        return self.packing.shardable
-
-    @property
     def own_dtype(self) -> bool:
         """True if a tensor travels as it is, in its own dtype."""
         return self.coder.own_dtype and len(self.links) == 1
@@ -73,6 +69,11 @@ class Codec:
     def memory(self) -> str:
         """The memory it asks for: that of the first link that drops something for good."""
         return next((link.memory for link in self.links if link.memory != "none"), "none")
+
+    @property
+    def learns(self) -> bool:
+        """True if a stage learns from the means."""
+        return any(stage.learns for stage in self.stages)
 
     @property
     def theta(self) -> float | None:
@@ -139,8 +140,8 @@ class BoundCodec:
     @property
     def ranged(self) -> RangedStage | None:
         """The only stage, if it can be run part by part and the coder need not see all numbers first."""
-        free = self.packer.spans and not self.packer.agree_words
-        if len(self.stages) == 1 and free and isinstance(self.stages[0], RangedStage):
+        fed_by_parts = self.packer.places() != () and not self.packer.agree_words
+        if len(self.stages) == 1 and fed_by_parts and isinstance(self.stages[0], RangedStage):
             return self.stages[0]
         return None
 
@@ -155,7 +156,7 @@ class BoundCodec:
 
         By linearity it is the same, as long as the stages do not change from step to step.
         """
-        return bool(self.stages) and all(stage.fixed for stage in self.codec.stages)
+        return all(stage.fixed for stage in self.codec.stages)
 
     def offer(self, y: Tensor) -> Tensor:
         """The words that must be agreed on (maximised) before encoding."""

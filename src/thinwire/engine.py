@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 import torch
@@ -24,8 +24,9 @@ from thinwire.plan import Plan
 from thinwire.routes.base import Journey, Parcel, Route
 from thinwire.scratch import Scratch
 from thinwire.spec import Layout
-from thinwire.stages.base import BoundStage, Notes
+from thinwire.stages.base import Notes
 from thinwire.statistics import ERROR_EVERY, Statistics
+from thinwire.transit import PartInTransit, Transit
 
 
 @dataclass(frozen=True)
@@ -35,35 +36,6 @@ class Bucket:
     buffer: Tensor
     layout: Layout
     unit: float = 1.0
-
-
-@dataclass
-class Load:
-    """A lane in the middle of an exchange."""
-
-    lane: Lane
-    x: Tensor  # the tensors' values
-    y: Tensor = field(init=False)  # what the coder sees of them: x itself if there are no stages
-    agreed: Tensor = field(init=False)
-    parcels: list[Parcel] = field(default_factory=list, init=False)
-
-    def __post_init__(self) -> None:
-        self.y = self.x
-
-    def makers(self, number: int) -> tuple[Callable[[], None] | None, Callable[[], None] | None]:
-        """How the numbers of a part are made and taken back, if a stage works part by part."""
-        stage, ranges = self.lane.bound.ranged, self.lane.ranges
-        if stage is None or ranges is None:
-            return None, None
-        first, last = ranges[number]
-        return (
-            lambda: stage.forward_range(self.x, self.y, first, last),
-            lambda: stage.inverse_range(self.y, self.x, first, last),
-        )
-
-    @property
-    def layout(self) -> Layout:
-        return self.lane.layout
 
 
 class Engine:
@@ -94,7 +66,10 @@ class Engine:
         self._journey = Journey(self.group, Scratch(device), self.clock)
         self.notes: Notes = {}
         self.finite_steps = 0  # phases go by these: a step that GradScaler skips is nobody's sample
-        self._finite = True
+        self._finite = True  # every mean of this step so far
+        self._lessons: list[
+            tuple[Bucket, Transit]
+        ] = []  # means that stages learn from, if the step is finite
         self._lanes: dict[tuple[Layout, float, tuple[str, ...]], list[Lane]] = {}
         self.steering = Steering(plan.control, plan.theta)
         self._steered = False  # the share of this step is decided
@@ -107,38 +82,42 @@ class Engine:
         x       = memory.before(g)            what was held back joins in
         agreed  = sum, max over ranks of offer(x)  what all ranks share BEFORE encoding: a basis, a scale
         payload = encode(x, agreed)           local, pure, its size known before any data existed
-        kept    = x - decode_own(payload)     what was not sent: staged
+        kept    = x - decode_own(payload)     what was not sent: staged, while the payload travels
         mean    = route.reduce(payload)       travel, merge, decode; parts overlap each other
-        commit(kept) if the mean is finite    it has the same bits on all ranks, so all ranks decide alike
+
+        All of a step is believed at its end (`end_step`), if every mean in it is finite.
         """
         self.clock.current = PREPARE
         self._steer()
         lanes = self._lanes_of(bucket.layout)
         self.statistics.note_exchange(lanes)
-        loads = [Load(lane, self._values(bucket, lane)) for lane in lanes]
-        for load in loads:
-            load.lane.bound.set_unit(bucket.unit)
-            if not load.lane.bound.remembers_coordinates:
-                self._memory(load).before(load.x, load.layout, bucket.unit)
-        self._transform(loads)
-        for load in loads:  # here what is held back joins in behind the stages
-            if load.lane.bound.remembers_coordinates:
-                self._memory(load).before(load.y, load.lane.bound.inner, bucket.unit)
-        self._agree(loads)
-        self._pack(loads)
-        for load in loads:
-            self._stage(load, bucket.unit)
-        for route, members in _by_route(loads).items():
-            route.reduce(_messages(members), self._journey)
-        for load in loads:
-            self._finish(load, bucket)
+        wide = self._wide(bucket, lanes)
+        transits = [self._transit(bucket, lane, index, wide) for index, lane in enumerate(lanes)]
+        self._transform(transits)
+        self._agree(transits)
+        for route, members in _by_route(transits).items():
+            parcels = [transit.parcels(self.group.size) for transit in members]
+            route.reduce(_messages(parcels), self._journey)
+        for transit in transits:
+            self._finish(transit, bucket)
 
     def join(self, plan: Plan) -> None:
         """More tensors, those of a bucket never seen before; called by the thread that exchanges."""
         self.plan = self.plan.joined(plan)
 
     def end_step(self) -> None:
-        """All buckets of a step have been exchanged: the next draws use new keys."""
+        """All buckets of a step have been exchanged: its memories and lessons are believed, or none of them.
+
+        The means have the same bits on all ranks, so all ranks decide alike. A step with a mean that is not
+        finite is one that GradScaler skips: nothing of it is applied, so nothing of it may be taken as sent.
+        """
+        for memory in self.memories.values():
+            memory.commit() if self._finite else memory.forget()
+        if self._finite:
+            for bucket, transit in self._lessons:
+                transit.x = self._wide(bucket, [transit.lane])  # the mean, which is still in its bucket
+                transit.learn()
+        self._lessons.clear()
         self.step += 1
         self.finite_steps += int(self._finite)
         self._finite = True
@@ -208,118 +187,81 @@ class Engine:
             self.memories[text] = make_memory(text, self.group.size)
         return self.memories[text]
 
-    def _memory(self, load: Load) -> Memory:
-        return self.memory(load.lane.memory)
+    @property
+    def buffer_bytes(self) -> int:
+        """What the exchange itself takes besides memories: buffers that are used again."""
+        return self._journey.scratch.nbytes
 
-    def _values(self, bucket: Bucket, lane: Lane) -> Tensor:
-        """The bucket as this lane's codec takes it: in its own dtype, or as float32."""
-        if lane.bound.codec.own_dtype or bucket.buffer.dtype == torch.float32:
+    def _transit(self, bucket: Bucket, lane: Lane, index: int, wide: Tensor) -> Transit:
+        own_dtype = lane.bound.codec.own_dtype
+        measured = self.statistics.wants_error(self.step) and not own_dtype
+        return Transit(
+            lane,
+            index,
+            bucket.buffer if own_dtype else wide,
+            self.memory(lane.memory),
+            bucket.unit,
+            Key(self.seed, self.step, self.group.rank),
+            self._journey.scratch,
+            self.statistics if measured else None,
+            self.plan.remembers,
+        )
+
+    def _wide(self, bucket: Bucket, lanes: Sequence[Lane]) -> Tensor:
+        """The bucket as float32, for lanes that do not travel in their own dtype."""
+        if bucket.buffer.dtype == torch.float32 or all(lane.bound.codec.own_dtype for lane in lanes):
             return bucket.buffer
         values = self._journey.scratch.take("values", 4 * bucket.buffer.numel()).view(torch.float32)
         return values.copy_(bucket.buffer)
 
-    def _transform(self, loads: list[Load]) -> None:
+    def _transform(self, transits: list[Transit]) -> None:
         """Runs the stages, all lanes in step; what the stages offer is added up over all ranks on the way."""
-        for depth in range(max(len(load.lane.bound.stages) for load in loads)):
-            staged = [
-                (load, load.lane.bound.stages[depth]) for load in loads if depth < len(load.lane.bound.stages)
-            ]
+        for depth in range(max(len(transit.stages) for transit in transits)):
+            staged = [(transit, transit.stages[depth]) for transit in transits if depth < len(transit.stages)]
             with self.clock.stage("encode"):
-                offers = [stage.offer(load.y) for load, stage in staged]
+                offers = [stage.offer(transit.numbers) for transit, stage in staged]
                 numbers = torch.cat(offers)
             if numbers.numel():
                 with self.clock.stage("agree"):
                     self.group.sum_(numbers).wait()
             with self.clock.stage("encode"):
                 agreed = torch.split(numbers, [offer.numel() for offer in offers])
-                for (load, stage), own in zip(staged, agreed, strict=True):
-                    load.y = self._forward(load, stage, own)
+                for (transit, stage), own in zip(staged, agreed, strict=True):
+                    transit.transform(stage, own)
 
-    def _forward(self, load: Load, stage: BoundStage, agreed: Tensor) -> Tensor:
-        ranged = load.lane.bound.ranged
-        if ranged is None:
-            return stage.forward(load.y, agreed)
-        ranged.prepare(agreed)  # its numbers are made part by part, each when its turn comes
-        nbytes = 4 * load.lane.bound.inner.numel
-        return self._journey.scratch.take(f"numbers {id(load.lane)}", nbytes).view(torch.float32)
-
-    def _agree(self, loads: list[Load]) -> None:
+    def _agree(self, transits: list[Transit]) -> None:
         """One maximum for all lanes of the bucket."""
         with self.clock.stage("encode"):
-            offers = [load.lane.bound.offer(load.y) for load in loads]
+            offers = [transit.offer() for transit in transits]
             words = torch.cat(offers)
         if words.numel():
             with self.clock.stage("agree"):
                 self.group.max_(words).wait()
-        for load, agreed in zip(loads, torch.split(words, [offer.numel() for offer in offers]), strict=True):
-            load.agreed = agreed
+        for transit, agreed in zip(
+            transits, torch.split(words, [offer.numel() for offer in offers]), strict=True
+        ):
+            transit.agreed = agreed
 
-    def _pack(self, loads: list[Load]) -> None:
-        """Every part of every lane gets its payload buffer; the route encodes into it when its turn comes."""
-        key = Key(self.seed, self.step, self.group.rank)
-        for index, load in enumerate(loads):
-            for number, part in enumerate(load.lane.parts):
-                payload = part.in_place(load.y) if load.lane.route.in_place else None
-                if payload is None:
-                    nbytes = load.lane.route.payload_bytes(part, self.group.size)
-                    payload = self._journey.scratch.take(f"payload {index}.{number}", nbytes)
-                load.parcels.append(Parcel(part, load.y, load.agreed, key, payload, *load.makers(number)))
-
-    def _stage(self, load: Load, unit: float) -> None:
-        """Keeps back what the payloads do not carry, and measures it now and then."""
-        bound = load.lane.bound
-        measure = self.statistics.wants_error(self.step) and not bound.codec.own_dtype
-        if load.lane.memory == "none" and not measure:
-            return
-        with self.clock.stage("encode"):
-            own = self._journey.scratch.take("own", load.x.nbytes).view(load.x.dtype)
-            numbers = bound.numbers(own)
-            for parcel in load.parcels:
-                parcel.encode()
-                parcel.packer.decode_own(parcel.payload, parcel.agreed, numbers)
-            meant, sent, layout = load.y, numbers, bound.inner
-            if not bound.remembers_coordinates:
-                bound.finish(numbers, own)
-                meant, sent, layout = load.x, own, load.layout
-            self._memory(load).after(meant, sent, layout, unit)
-            if measure:
-                self.statistics.note_error(meant, sent, layout)
-                for parcel in load.parcels:
-                    self.statistics.note_tallies(parcel.packer.tallies())
-
-    def _finish(self, load: Load, bucket: Bucket) -> None:
-        """Undoes the stages, believes the memory where the mean is finite, and fills the bucket."""
+    def _finish(self, transit: Transit, bucket: Bucket) -> None:
+        """Undoes the stages and fills the bucket; what is to be learnt waits for the end of the step."""
         with self.clock.stage("decode"):
-            bound = load.lane.bound
-            y = bound.finish(load.y, load.x) if bound.ranged is None else load.y
-            if load.lane.memory != "none" or bound.stages:
-                # a stage's numbers tell as well, and they are fewer
-                values, layout = (y, bound.stages[0].out) if bound.stages else (load.x, load.layout)
-                pairs = zip(layout.names, layout.slices, strict=True)
-                finite = [name for name, piece in pairs if _is_finite(values[piece])]
-                self._memory(load).commit(tuple(finite))
-                if len(finite) == len(load.layout.names):
-                    bound.learn(y, load.x)
-                else:
-                    self._finite = False
-            if load.x is not bucket.buffer:
-                for piece in load.layout.slices:
-                    bucket.buffer[piece] = load.x[piece]
+            transit.finish()
+            self._finite &= transit.finite
+            if transit.x is not bucket.buffer:
+                for piece in transit.lane.layout.slices:
+                    bucket.buffer[piece] = transit.x[piece]
+            if transit.lane.bound.codec.learns:
+                self._lessons.append((bucket, transit))
 
 
-def _is_finite(x: Tensor) -> bool:
-    """One pass and no temporary: NaN is both the least and the greatest of numbers."""
-    return x.numel() == 0 or all(bool(torch.isfinite(end)) for end in x.aminmax())
-
-
-def _by_route(loads: list[Load]) -> dict[Route, list[Load]]:
-    routes: dict[Route, list[Load]] = {}
-    for load in loads:
-        routes.setdefault(load.lane.route, []).append(load)
+def _by_route(transits: list[Transit]) -> dict[Route, list[Transit]]:
+    routes: dict[Route, list[Transit]] = {}
+    for transit in transits:
+        routes.setdefault(transit.lane.route, []).append(transit)
     return routes
 
 
-def _messages(loads: list[Load]) -> list[list[Parcel]]:
+def _messages(lanes: Sequence[Sequence[PartInTransit]]) -> list[list[Parcel]]:
     """The first parts of all lanes travel together, then the second ones, and so on."""
-    rounds = zip_longest(*(load.parcels for load in loads))
+    rounds = zip_longest(*lanes)
     return [[parcel for parcel in parcels if parcel is not None] for parcels in rounds]

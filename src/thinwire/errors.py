@@ -19,6 +19,10 @@ class PeerError(ThinwireError, RuntimeError):
     """An exchange that failed because of another rank; names the rank and the stage."""
 
 
+class DriftError(ThinwireError, RuntimeError):
+    """Ranks that no longer hold the same parameters."""
+
+
 class StateError(ThinwireError, ValueError):
     """A state dict that does not fit this compressor."""
 

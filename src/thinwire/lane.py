@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from thinwire.codec import BoundCodec
-from thinwire.coders.base import Merge, Packer
+from thinwire.coders.base import Merge, Packer, Part
+from thinwire.coders.gather import cut
 from thinwire.groups.base import max_bytes, sum_bytes
+from thinwire.memory import whole_tensors
 from thinwire.routes.base import Route
-from thinwire.spec import Layout
+from thinwire.spec import Layout, Piece
 
 PART_NUMEL = 1 << 21  # elements that are encoded while the part before them travels
 
@@ -24,26 +27,31 @@ class Lane:
     memory: str
     route: Route
     part_numel: int | None = None  # None: PART_NUMEL
-    parts: tuple[Packer, ...] = field(init=False)
-    ranges: tuple[tuple[int, int], ...] | None = field(init=False)  # if a stage makes numbers by parts
+    parts: tuple[Part, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        makes_parts = self.bound.ranged is not None or not self.bound.stages
-        numel = self.layout.numel if makes_parts else self.bound.inner.numel
+        object.__setattr__(self, "parts", tuple(self._parts()))
+
+    def _parts(self) -> list[Part]:
+        packer, ranged = self.bound.packer, self.bound.ranged
+        numel = self.layout.numel if ranged is not None or not self.bound.stages else self.bound.inner.numel
         count = max(1, round(numel / (self.part_numel or PART_NUMEL)))
-        if self.bound.codec.own_dtype and self.route.takes == {Merge.SUM}:
-            count = 1  # as DDP adds it: a ring cut elsewhere adds in another order
-        packer, ranged, ranges = self.bound.packer, self.bound.ranged, None
-        if ranged is not None:
-            ranges = tuple(ranged.ranges(count)) if count > 1 else ((0, self.bound.inner.numel),)
-        if count == 1:
-            parts = [packer]
-        elif ranges is not None:
-            parts = [packer.span(first, last) for first, last in ranges]
-        else:
-            parts = packer.parts(count)
-        object.__setattr__(self, "ranges", ranges)
-        object.__setattr__(self, "parts", tuple(parts))
+        as_ddp_adds_it = self.bound.codec.own_dtype and self.route.takes == {Merge.SUM}
+        if as_ddp_adds_it or whole_tensors(self.memory):
+            count = 1  # a ring cut elsewhere adds in another order
+        if ranged is None:
+            return packer.parts(count) if count > 1 else [Part(packer, 0, self.bound.inner.numel)]
+        places, allowed = ranged.places(), packer.places()
+        if allowed is not None:
+            places = sorted(set(places).intersection(allowed))
+        ranges = cut(self.bound.inner.numel, places, count)
+        return [Part(packer.span(first, last), first, last) for first, last in ranges]
+
+    @functools.cached_property
+    def own_packers(self) -> list[Packer]:
+        """Each part's packer for a buffer that begins where the first of the part's numbers lies."""
+        inner = self.bound.inner
+        return [part.packer.moved(base_of(inner.pieces(part.first, part.last))) for part in self.parts]
 
     @property
     def layout(self) -> Layout:
@@ -52,14 +60,19 @@ class Lane:
     @property
     def sent_bytes(self) -> int:
         """What one rank sends for this lane in a step, beyond agreeing."""
-        return sum(self.route.sent_bytes(part, self.bound.place.world) for part in self.parts)
+        return sum(self.route.sent_bytes(part.packer, self.bound.place.world) for part in self.parts)
+
+
+def base_of(pieces: Iterable[Piece]) -> int:
+    """Where the first of them lies."""
+    return min((piece.offset for piece in pieces), default=0)
 
 
 def lanes_digest(lanes: Iterable[Lane]) -> bytes:
     """32 bytes that are equal on two ranks only if these lanes make the same messages."""
     text = "\n".join(
         f"{lane.layout.digest.hex()} {lane.bound.codec.canonical} {lane.bound.phase} {lane.memory} "
-        f"{lane.route.name} {[part.num_granules for part in lane.parts]}"
+        f"{lane.route.name} {[part.packer.num_granules * part.packer.granule_bytes for part in lane.parts]}"
         for lane in lanes
     )
     return hashlib.blake2b(text.encode(), digest_size=32).digest()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,25 +23,38 @@ from thinwire.options import (
     show_yes_or_no,
     yes_or_no,
 )
-from thinwire.spec import Layout
+from thinwire.spec import Piece
+
+H = TypeVar("H")
 
 
 class Memory(ABC):
-    """Invariant, tensor by tensor: in + old = sent + new. `after` stages, `commit` makes it true."""
+    """Invariant, tensor by tensor: in + old = sent + new. `after` stages, `commit` makes it true.
+
+    A step is believed as a whole or not at all: what was staged in a step that is skipped was never sent.
+    `unit` is the loss scale of x; what is held back does not depend on it.
+    """
+
+    whole_tensors: bool = False  # True: `before` must see all elements of a tensor at once
 
     share: float = 1.0  # of its codec's strength in the step under way; the engine sets it
 
     @abstractmethod
-    def before(self, x: Tensor, layout: Layout, unit: float) -> None:
-        """Adds what was held back to the tensors of x, in place. `unit` is the loss scale of x."""
+    def before(self, x: Tensor, pieces: Sequence[Piece], unit: float) -> None:
+        """Adds what was held back to these pieces of x, in place."""
 
     @abstractmethod
-    def after(self, x: Tensor, own: Tensor, layout: Layout, unit: float) -> None:
-        """Stages x - own: what was meant to be sent less what was sent."""
+    def after(self, x: Tensor, own: Tensor, base: int, pieces: Sequence[Piece], unit: float) -> None:
+        """Stages x - own: what was meant to be sent less what was sent. `own` begins at element
+        `base` of x."""
 
     @abstractmethod
-    def commit(self, names: tuple[str, ...]) -> None:
-        """Believes what was staged for these tensors; staged values of others are dropped."""
+    def commit(self) -> None:
+        """Believes what was staged since the last commit."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Drops what was staged since the last commit."""
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
@@ -55,13 +68,16 @@ class Memory(ABC):
 class NoMemory(Memory):
     """Holds nothing back: right for unbiased codecs, whose errors average out."""
 
-    def before(self, x: Tensor, layout: Layout, unit: float) -> None:
+    def before(self, x: Tensor, pieces: Sequence[Piece], unit: float) -> None:
         pass
 
-    def after(self, x: Tensor, own: Tensor, layout: Layout, unit: float) -> None:
+    def after(self, x: Tensor, own: Tensor, base: int, pieces: Sequence[Piece], unit: float) -> None:
         pass
 
-    def commit(self, names: tuple[str, ...]) -> None:
+    def commit(self) -> None:
+        pass
+
+    def forget(self) -> None:
         pass
 
     def state(self) -> dict[str, Tensor]:
@@ -71,6 +87,38 @@ class NoMemory(Memory):
         pass
 
 
+class Pages(Generic[H]):
+    """What is held of every tensor, twice: as it is believed, and as the step under way would leave it."""
+
+    def __init__(self, blank: Callable[[Tensor, int], H]) -> None:
+        self.kept: dict[str, H] = {}
+        self._blank = blank  # makes room for a tensor of so many elements, beside an example of them
+        self._spare: dict[str, H] = {}
+        self._fresh: dict[str, H] = {}
+
+    def stage(self, name: str, numel: int, like: Tensor) -> H:
+        """Room for what the step leaves of a tensor; the same room all through a step."""
+        found = self._fresh.get(name)
+        if found is None:
+            spare = self._spare.pop(name, None)
+            found = self._fresh[name] = self._blank(like, numel) if spare is None else spare
+        return found
+
+    def commit(self) -> None:
+        for name, found in self._fresh.items():  # swap: the old room is written to in the next step
+            if name in self.kept:
+                self._spare[name] = self.kept[name]
+            self.kept[name] = found
+        self._fresh = {}
+
+    def forget(self) -> None:
+        self._spare |= self._fresh
+        self._fresh = {}
+
+    def load(self, kept: dict[str, H]) -> None:
+        self.kept, self._spare, self._fresh = kept, {}, {}
+
+
 class Residual(Memory):
     """Error feedback: p = g + e; send Q(p); e = p - Q(p).
 
@@ -78,36 +126,31 @@ class Residual(Memory):
     """
 
     def __init__(self) -> None:
-        self.kept: dict[str, Tensor] = {}
-        self.staged: dict[str, Tensor] = {}
+        self.pages: Pages[Tensor] = Pages(lambda like, numel: like.new_empty(numel))
 
-    def before(self, x: Tensor, layout: Layout, unit: float) -> None:
-        for name, piece in zip(layout.names, layout.slices, strict=True):
-            if name in self.kept:
-                x[piece].add_(self.kept[name], alpha=unit)
+    def before(self, x: Tensor, pieces: Sequence[Piece], unit: float) -> None:
+        for piece in pieces:
+            if piece.name in self.pages.kept:
+                x[piece.where].add_(self.pages.kept[piece.name][piece.elements], alpha=unit)
 
-    def after(self, x: Tensor, own: Tensor, layout: Layout, unit: float) -> None:
-        for name, piece in zip(layout.names, layout.slices, strict=True):
-            target = self.staged.get(name)
-            if target is None or target.numel() != piece.stop - piece.start:
-                target = self.staged[name] = torch.empty_like(x[piece])
-            torch.sub(x[piece], own[piece], out=target)
+    def after(self, x: Tensor, own: Tensor, base: int, pieces: Sequence[Piece], unit: float) -> None:
+        for piece in pieces:
+            target = self.pages.stage(piece.name, piece.numel, x)[piece.elements]
+            torch.sub(x[piece.where], own[piece.moved(base)], out=target)
             if unit != 1.0:
                 target.div_(unit)
 
-    def commit(self, names: tuple[str, ...]) -> None:
-        for name in names:  # swap: the old buffer is written to in the next step
-            old = self.kept.get(name)
-            self.kept[name] = self.staged.pop(name)
-            if old is not None:
-                self.staged[name] = old
+    def commit(self) -> None:
+        self.pages.commit()
+
+    def forget(self) -> None:
+        self.pages.forget()
 
     def state(self) -> dict[str, Tensor]:
-        return {name: kept.clone() for name, kept in self.kept.items()}
+        return {name: kept.clone() for name, kept in self.pages.kept.items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        self.kept = {name: kept.clone() for name, kept in state.items()}
-        self.staged = {}
+        self.pages.load({name: kept.clone() for name, kept in state.items()})
 
 
 @dataclass(frozen=True)
@@ -138,9 +181,8 @@ class Held:
     u: Tensor  # velocity: the momentum of this worker's own gradients
     v: Tensor  # all velocities that were not sent yet
 
-    @classmethod
-    def like(cls, x: Tensor) -> Held:
-        return cls(torch.zeros_like(x), torch.zeros_like(x))
+    def piece(self, elements: slice) -> Held:
+        return Held(self.u[elements], self.v[elements])
 
 
 class Momentum(Memory):
@@ -162,44 +204,44 @@ class Momentum(Memory):
 
     def __init__(self, options: MomentumOptions = MomentumOptions(), world: int = 1) -> None:
         self.options, self.limit = options, options.clip / math.sqrt(world)
-        self.kept: dict[str, Held] = {}
-        self.staged: dict[str, Held] = {}
+        self.whole_tensors = not math.isinf(self.limit)
+        self.pages: Pages[Held] = Pages(lambda like, n: Held(like.new_empty(n), like.new_empty(n)))
 
-    def before(self, x: Tensor, layout: Layout, unit: float) -> None:
-        for name, piece in zip(layout.names, layout.slices, strict=True):
-            g, old, new = x[piece], self.kept.get(name), self.staged.get(name)
-            if old is None:
-                old = Held.like(g)
-            if new is None or new.u.numel() != g.numel():
-                new = self.staged[name] = Held.like(g)
+    def before(self, x: Tensor, pieces: Sequence[Piece], unit: float) -> None:
+        for piece in pieces:
+            g, kept = x[piece.where], self.pages.kept.get(piece.name)
+            old = (
+                Held(torch.zeros_like(g), torch.zeros_like(g)) if kept is None else kept.piece(piece.elements)
+            )
+            new = self.pages.stage(piece.name, piece.numel, x).piece(piece.elements)
             self._accumulate(g, old, new, unit)
 
-    def after(self, x: Tensor, own: Tensor, layout: Layout, unit: float) -> None:
-        for name, piece in zip(layout.names, layout.slices, strict=True):
-            new = self.staged[name]
-            torch.sub(x[piece], own[piece], out=new.v)
+    def after(self, x: Tensor, own: Tensor, base: int, pieces: Sequence[Piece], unit: float) -> None:
+        for piece in pieces:
+            new = self.pages.stage(piece.name, piece.numel, x).piece(piece.elements)
+            sent = own[piece.moved(base)]
+            torch.sub(x[piece.where], sent, out=new.v)
             if unit != 1.0:
                 new.v.div_(unit)
             if self.options.mask and self.share == 1:
-                new.u.masked_fill_(own[piece] != 0, 0.0)
+                new.u.masked_fill_(sent != 0, 0.0)
 
-    def commit(self, names: tuple[str, ...]) -> None:
-        for name in names:  # swap: the old buffers are written to in the next step
-            old = self.kept.get(name)
-            self.kept[name] = self.staged.pop(name)
-            if old is not None:
-                self.staged[name] = old
+    def commit(self) -> None:
+        self.pages.commit()
+
+    def forget(self) -> None:
+        self.pages.forget()
 
     def state(self) -> dict[str, Tensor]:
-        velocities = {_VELOCITY + name: held.u.clone() for name, held in self.kept.items()}
-        return velocities | {_UNSENT + name: held.v.clone() for name, held in self.kept.items()}
+        kept = self.pages.kept
+        velocities = {_VELOCITY + name: held.u.clone() for name, held in kept.items()}
+        return velocities | {_UNSENT + name: held.v.clone() for name, held in kept.items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         names = [name.removeprefix(_VELOCITY) for name in state if name.startswith(_VELOCITY)]
-        self.kept = {
-            name: Held(state[_VELOCITY + name].clone(), state[_UNSENT + name].clone()) for name in names
-        }
-        self.staged = {}
+        self.pages.load(
+            {name: Held(state[_VELOCITY + name].clone(), state[_UNSENT + name].clone()) for name in names}
+        )
 
     def _accumulate(self, g: Tensor, old: Held, new: Held, unit: float) -> None:
         """Steps 1 and 2: g becomes the new v, in units of the loss scale; the new u is staged."""
@@ -255,6 +297,11 @@ def make_memory(text: str, world: int = 1) -> Memory:
     """The memory a text asks for: a name, with options as in a codec text ("momentum:0.9,nesterov=on")."""
     kind, options = _read(text)
     return kind.make(options, world)
+
+
+def whole_tensors(text: str) -> bool:
+    """True if a memory must see all elements of a tensor at once."""
+    return make_memory(text).whole_tensors
 
 
 def memory_text(text: str) -> str:

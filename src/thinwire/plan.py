@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import warnings
 from collections import Counter
@@ -29,7 +30,7 @@ from thinwire.spec import Layout, Spec
 from thinwire.stages.base import NOTHING, Notes
 from thinwire.words import counted
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 WORTH_A_HINT = 0.25  # share of the bytes of one dense tensor
 HORIZON = 10_000  # steps over which phases are averaged
 _FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
@@ -167,6 +168,11 @@ class Plan:
             lanes.append(Lane(codec.bind(layout, place, step, notes), memory, route_named(route), part_numel))
         return lanes
 
+    @functools.cached_property
+    def remembers(self) -> bool:
+        """True if something of a step is remembered in the next ones: memories, bases, phases."""
+        return any(entry.memory != "none" or entry.codec.learns for entry in self.entries)
+
     @property
     def digest(self) -> bytes:
         """32 bytes that are equal on two ranks only if everything that shapes their messages is equal."""
@@ -293,8 +299,8 @@ def warn_idle(plan: Plan, policy: Policy) -> None:
     if asked and reasons:
         warnings.warn(
             f"{asked[-1]} compresses nothing of this model, all its tensors stay dense ({reasons}). Name "
-            'tensors by a rule, as in {"fc*": "terngrad", "*": "dense"}, lower min_numel, give keep_dense=(), or '
-            "take another codec; print(compressor.plan) shows every tensor",
+            'tensors by a rule, as in {"fc*": "terngrad", "*": "dense"}, lower min_numel, give keep_dense=() '
+            "or take another codec; print(compressor.plan) shows every tensor",
             stacklevel=4,
         )
 

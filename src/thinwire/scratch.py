@@ -21,3 +21,7 @@ class Scratch:
                 max(nbytes, 64), dtype=torch.uint8, device=self._device
             )
         return buffer[:nbytes]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(buffer.numel() for buffer in self._buffers.values())

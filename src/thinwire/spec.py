@@ -22,13 +22,42 @@ class Spec:
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype = torch.float32
+    unit: int = 0  # a tensor that is coded in several pieces: which of them this is
 
     @property
     def numel(self) -> int:
         return math.prod(self.shape)
 
+    @property
+    def key(self) -> str:
+        """What random draws go by: the name, and the unit if it is not the first."""
+        return f"{self.name}[{self.unit}]" if self.unit else self.name
+
     def __str__(self) -> str:
-        return f"{self.name}{list(self.shape)}:{str(self.dtype).removeprefix('torch.')}"
+        return f"{self.key}{list(self.shape)}:{str(self.dtype).removeprefix('torch.')}"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Elements of a tensor, one behind the other: which ones, and where they lie in a buffer."""
+
+    name: str
+    numel: int  # of the whole tensor
+    start: int  # the first of them, counted from the tensor's start
+    offset: int
+    count: int
+
+    @property
+    def elements(self) -> slice:
+        return slice(self.start, self.start + self.count)
+
+    @property
+    def where(self) -> slice:
+        return slice(self.offset, self.offset + self.count)
+
+    def moved(self, base: int) -> slice:
+        """Where they lie in a buffer that begins at element `base` of the other."""
+        return slice(self.offset - base, self.offset - base + self.count)
 
 
 @dataclass(frozen=True)
@@ -62,6 +91,39 @@ class Layout:
             offsets.append(end)
             end += spec.numel
         return cls(specs, tuple(offsets), group)
+
+    def moved(self, base: int) -> Layout:
+        """The same tensors in a buffer that begins at element `base` of this one."""
+        return Layout(self.specs, tuple(offset - base for offset in self.offsets), self.group)
+
+    def units(self, size: int) -> Layout:
+        """Every tensor in units of at most `size` elements, each of which is coded by itself; 0: not cut.
+
+        >>> [str(spec) for spec in Layout.packed([Spec("a", (2, 3)), Spec("b", (2,))]).units(4).specs]
+        ['a[4]:float32', 'a[1][2]:float32', 'b[2]:float32']
+        """
+        specs, offsets = [], []
+        for spec, offset in zip(self.specs, self.offsets, strict=True):
+            for unit, first in enumerate(range(0, spec.numel, size or max(1, spec.numel))):
+                count = min(size or spec.numel, spec.numel - first)
+                specs.append(Spec(spec.name, (count,), spec.dtype, unit))
+                offsets.append(offset + first)
+        return Layout(tuple(specs), tuple(offsets), self.group)
+
+    def pieces(self, first: int = 0, last: int | None = None) -> tuple[Piece, ...]:
+        """The elements first..last, counted over all tensors end to end, tensor by tensor.
+
+        >>> [piece.elements for piece in Layout.packed([Spec("a", (4,)), Spec("b", (4,))]).pieces(2, 5)]
+        [slice(2, 4, None), slice(0, 1, None)]
+        """
+        found, end = [], 0
+        last = self.numel if last is None else last
+        for spec, offset in zip(self.specs, self.offsets, strict=True):
+            start, end = end, end + spec.numel
+            low, high = max(first, start), min(last, end)
+            if low < high:
+                found.append(Piece(spec.name, spec.numel, low - start, offset + low - start, high - low))
+        return tuple(found)
 
     @functools.cached_property
     def numel(self) -> int:

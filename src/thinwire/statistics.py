@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from thinwire.lane import Lane
 from thinwire.shares import tensor_bytes
-from thinwire.spec import Layout
+from thinwire.spec import Piece
 
 ERROR_EVERY = 100  # steps between two measurements of the error: decoding one's own payload is not free
 
@@ -73,13 +73,15 @@ class Statistics:
                 fresh = LayerStatistics(spec.name, spec.numel, str(lane.bound.codec))
                 yield self.layers.setdefault(spec.name, fresh), shares[spec.name]
 
-    def note_error(self, x: Tensor, own: Tensor, layout: Layout) -> None:
-        for spec, piece in zip(layout.specs, layout.slices, strict=True):
-            energy = float(x[piece].norm()) ** 2
-            error = float((x[piece] - own[piece]).norm()) ** 2
+    def note_error(self, x: Tensor, own: Tensor, base: int, pieces: Sequence[Piece]) -> None:
+        """`own`, what payloads stand for, begins at element `base` of x."""
+        for piece in pieces:
+            meant, sent = x[piece.where], own[piece.moved(base)]
+            energy = float(meant.norm()) ** 2
+            error = float((meant - sent).norm()) ** 2
             if math.isfinite(energy) and math.isfinite(error):
-                self.layers[spec.name].energy += energy
-                self.layers[spec.name].error_energy += error
+                self.layers[piece.name].energy += energy
+                self.layers[piece.name].error_energy += error
 
     def note_tallies(self, tallies: Mapping[str, Mapping[str, float]]) -> None:
         for name, found in tallies.items():

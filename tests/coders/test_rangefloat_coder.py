@@ -1,4 +1,4 @@
-"""Range floats: R1-R3 of the number format, the fit that all ranks share, and what does not fit."""
+"""Range floats: R1-R3 of the number format, the fit of every payload, and what does not fit."""
 
 from __future__ import annotations
 
@@ -150,45 +150,46 @@ def test_the_table_of_formats(bits: int, mantissa: int, binades: float, error: f
     assert ((q - x).abs() / x).max().item() == pytest.approx(error, abs=1e-4)
 
 
-def test_ranks_agree_on_the_largest_maximum() -> None:
-    xs = [normal(700, seed=rank) * 10.0**rank for rank in range(4)]
+def test_every_rank_has_a_fit_of_its_own() -> None:
+    """The largest number of every rank is exact to its mantissa, however small beside the other ranks."""
+    xs = [normal(700, seed=rank) * 10.0 ** (-6 * rank) for rank in range(4)]
     packed = pack("rangefloat:8", one_tensor(700), xs)
-    assert packed.agreed[0][0].view(torch.float32) == xs[3].abs().max()
     for rank, x in enumerate(xs):
-        assert packed.own(rank, x).abs().max() <= x.abs().max() * (1 + 2**-3)
+        own = packed.own(rank, x)
+        assert own.abs().max().item() == pytest.approx(x.abs().max().item(), rel=2**-3)
+        assert (own - x).norm() <= 0.05 * x.norm()
 
 
-def test_ranks_agree_on_the_mantissa_with_the_least_worst_error() -> None:
-    """One rank has a narrow range and wants many bits, the other a wide one: the worst of both decides."""
+def test_a_wide_range_takes_fewer_mantissa_bits_than_a_narrow_one() -> None:
     narrow = 1 + 0.9 * torch.rand(4000, generator=torch.Generator().manual_seed(0))
     wide = torch.logspace(0, -9, 4000)
-    wide[1:] *= 1e-2  # nearly all energy in numbers of small magnitude but one
-    words = {}
-    for name, x in (("narrow", narrow), ("wide", wide)):
-        codec = bound("rangefloat:8", one_tensor(4000))
-        words[name] = codec.offer(x)[1:].view(torch.float32)
-    assert words["narrow"].argmin() == len(words["narrow"]) - 1
-    both = torch.maximum(words["narrow"], words["wide"])
     packed = pack("rangefloat:8", one_tensor(4000), [narrow, wide])
-    assert torch.equal(packed.agreed[0][1:].view(torch.float32), both)
-    for codec in packed.codecs:
-        assert codec.packer.tallies()["w"]["mantissa"] == 2 + int(both.argmin())
+    found = [codec.packer.tallies()["w"]["mantissa"] for codec in packed.codecs]
+    assert found[0] == 5  # the most there are
+    assert found[1] < 5
 
 
 @pytest.mark.parametrize("bits", range(4, 17))
-def test_the_measured_errors_are_those_of_the_formats(bits: int) -> None:
-    """Few numbers are all measured: the words are the relative squared errors, and the best one is taken."""
+def test_the_mantissa_with_the_least_error_is_taken(bits: int) -> None:
+    """Few numbers are all measured: no other mantissa errs less."""
     x = normal(3000)
-    codec = bound(f"rangefloat:{bits}", one_tensor(3000))
-    words = codec.offer(x)
     errors = []
     for mantissa in RangeFloat(bits).mantissas:
         q = pack(f"rangefloat:{bits},mantissa={mantissa}", one_tensor(3000), [x]).own(0, x)
         errors.append((q - x).double().square().sum() / x.double().square().sum())
-    torch.testing.assert_close(words[1:].view(torch.float32).double(), torch.stack(errors), rtol=1e-6, atol=0)
     best = pack(f"rangefloat:{bits}", one_tensor(3000), [x])
     error = (best.own(0, x) - x).double().square().sum() / x.double().square().sum()
     assert error == pytest.approx(min(errors).item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("word", [0, 1])
+def test_a_damaged_fit_is_refused(kernels: Kernels, word: int) -> None:
+    """It came over the network: a negative maximum, or more mantissa bits than a float has."""
+    x = normal(700)
+    packed = pack("rangefloat:8", one_tensor(700), [x, x], kernels=kernels)
+    packed.payloads[1].view(torch.int32)[-2 + word] = -1
+    with pytest.raises(ValueError, match="mantissa bits wanted"):
+        packed.mean(x)
 
 
 def test_equal_errors_take_the_fewest_mantissa_bits() -> None:
@@ -198,16 +199,9 @@ def test_equal_errors_take_the_fewest_mantissa_bits() -> None:
     assert packed.codecs[0].packer.tallies()["w"]["mantissa"] == 2
 
 
-def test_what_is_agreed_on() -> None:
-    for text, words in (
-        ("rangefloat:10", 7),
-        ("rangefloat:8", 5),
-        ("rangefloat:8,mantissa=3", 1),
-        ("rangefloat:8,max=1.0", 4),
-        ("rangefloat:8,max=1.0,mantissa=3", 0),
-        ("rangefloat:8,block=64,mantissa=3", 11),
-    ):
-        assert bound(text, one_tensor(700), 4).packer.agree_words == words
+def test_nothing_is_agreed_on() -> None:
+    for text in ("rangefloat:10", "rangefloat:8,max=1.0,mantissa=3", "topk:0.1 >> rangefloat:10"):
+        assert bound(text, one_tensor(700), 4).packer.agree_words == 0
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
@@ -254,7 +248,7 @@ def test_the_largest_floats_stay_finite(kernels: Kernels) -> None:
 def test_what_does_not_fit_is_counted() -> None:
     x = torch.tensor([1.0, -1.0, 2.0, 1.01, -50.0, 0.5, 1e-6, -1e-7, 0.0, 0.25])
     codec = bound("rangefloat:8,mantissa=4,max=1.0", one_tensor(10))
-    codec.packer.encode(x, codec.offer(x), None, torch.empty(128, dtype=torch.uint8))  # type: ignore[arg-type]
+    codec.packer.encode(x, codec.offer(x), None, torch.empty(136, dtype=torch.uint8))  # type: ignore[arg-type]
     assert codec.packer.tallies() == {"w": {"mantissa": 4.0, "saturated": 0.2, "underflow": 0.2}}
 
 
@@ -284,10 +278,11 @@ def test_the_report_shows_what_did_not_fit(text: str) -> None:
 
 @pytest.mark.parametrize("bits", range(4, 17))
 def test_bits_on_the_wire(bits: int) -> None:
-    """Exactly `bits` an element; tensors of any size lie end to end, so that only a lane has padding."""
-    assert 8 * payload_bytes(bound(f"rangefloat:{bits}", one_tensor(1024 * 31)).packer) == bits * 1024 * 31
+    """Exactly `bits` an element and 8 bytes a fit; tensors lie end to end: only a lane has padding."""
+    nbytes = payload_bytes(bound(f"rangefloat:{bits}", one_tensor(1024 * 31)).packer)
+    assert 8 * (nbytes - 8) == bits * 1024 * 31
     layout = Layout.packed(Spec(f"t{i}", (i,)) for i in range(1, 200))
-    nbytes = payload_bytes(bound(f"rangefloat:{bits}", layout).packer)
+    nbytes = payload_bytes(bound(f"rangefloat:{bits}", layout).packer) - 8 * 199
     assert nbytes == stream_bytes(layout.numel, bits)
     assert bits * layout.numel <= 8 * nbytes < bits * (layout.numel + 32) + 8 * 128
 
@@ -321,12 +316,12 @@ def test_bad_texts(text: str) -> None:
 def test_texts() -> None:
     assert tw.parse("rangefloat:8").coder == RangeFloat(8)
     assert tw.parse("rangefloat").coder == RangeFloat(10)
-    assert tw.parse("rangefloat:8,mantissa=auto,max=auto,block=layer").canonical == "RangeFloat(bits=8)"
+    assert tw.parse("rangefloat:8,mantissa=auto,max=auto,block=1048576").canonical == "RangeFloat(bits=8)"
     assert tw.parse("rangefloat:8,mantissa=3,max=0.1").canonical == "RangeFloat(bits=8,mantissa=3,max=0.1)"
 
 
 def test_how_it_merges_and_what_it_remembers() -> None:
-    assert (RangeFloat().merge, RangeFloat().shardable) == (Merge.GATHER, False)
+    assert RangeFloat().merge is Merge.GATHER
     assert {RangeFloat(bits).memory for bits in range(6, 17)} == {"none"}
     for coarse in ({"bits": 4}, {"bits": 5}, {"max": 1.0}, {"mantissa": 1}, {"bits": 8, "mantissa": 6}):
         assert RangeFloat(**coarse).memory == "residual"

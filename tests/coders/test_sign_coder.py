@@ -91,9 +91,9 @@ def test_what_is_not_finite_is_not_finite_at_its_place(kernels: Kernels, text: s
 
 
 def test_bits_on_the_wire() -> None:
-    """One bit an element and two floats (mean) or one (scaled) a block."""
+    """One bit an element and two floats (mean) or one (scaled) a block, in whole multiples of 8 bytes."""
     n = 1024 * 50
-    for text, floats in (("sign", 2), ("sign:values=scaled", 1), ("sign:block=512", 200)):
+    for text, floats in (("sign", 2), ("sign:values=scaled", 2), ("sign:block=512", 200)):
         assert 8 * payload_bytes(bound(text, one_tensor(n), 4).packer) == n + 32 * floats
 
 
@@ -104,7 +104,7 @@ def test_bad_options() -> None:
 
 
 def test_how_it_merges_and_remembers() -> None:
-    assert (Sign().merge, Sign().shardable, Sign().memory) == (Merge.GATHER, False, "residual")
+    assert (Sign().merge, Sign().memory) == (Merge.GATHER, "residual")
 
 
 def test_with_error_feedback_it_finds_the_minimum_of_a_quadratic() -> None:

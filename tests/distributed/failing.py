@@ -13,7 +13,7 @@ from rank import Failure
 from torch import Tensor, nn
 from training import Wrapped, batch, descend, loss_of, mlp, wrap
 
-from thinwire.routes.base import Parcel
+from thinwire.transit import PartInTransit
 
 FATAL_STEP = 2  # by then the buckets have been rebuilt
 BETWEEN_STEPS = "between steps"
@@ -83,7 +83,7 @@ def broken_encode(victim: int, codec: str) -> Met:
 
     def before_fatal(net: nn.Module) -> None:
         if dist.get_rank() == victim:
-            Parcel.encode = _raise  # type: ignore[method-assign]
+            PartInTransit.encode = _raise  # type: ignore[method-assign]
 
     return meet(wrap(mlp(), codec), before_fatal)
 

@@ -53,35 +53,27 @@ def tensors(text: str, rank: int) -> list[np.ndarray]:
     return [x[piece] for piece in layout.slices]
 
 
-@pytest.mark.parametrize("world", make.WORLDS)
-def test_what_is_agreed_on_is_as_the_page_says(world: int) -> None:
-    """Sums in another order than the page's may differ in the last bit of a float32."""
-    words = np.frombuffer(bytes.fromhex(GOLDEN["rangefloat:4"][f"world {world}"]["agreed"]), "<i4").reshape(
-        -1, 3
-    )
-    for i, own in enumerate(words):
-        xs = [tensors("rangefloat:4", rank)[i] for rank in range(world)]
-        assert own[0] == max(u(abs(x).max()) for x in xs)
-        for m in (0, 1):
-            expected = max(error_by_the_page(x, u(abs(x).max()), m, 4) for x in xs)
-            assert abs(int(own[1 + m]) - expected) <= 1
+def fit_by_the_page(x: np.ndarray, bits: int) -> tuple[int, int]:
+    """max|x| and, of the mantissas 0 and 1 that 4 bits allow, the one that errs less."""
+    largest = u(abs(x).max())
+    errors = [error_by_the_page(x, largest, m, bits) for m in (0, 1)]
+    return largest, 0 if errors[0] <= errors[1] else 1
 
 
 @pytest.mark.parametrize("world", make.WORLDS)
 @pytest.mark.parametrize(("text", "bits"), [("rangefloat:4", 4), ("rangefloat:9,mantissa=4,max=0.5", 9)])
 def test_payloads_are_those_of_the_page(text: str, bits: int, world: int) -> None:
+    """The codes of all tensors, then the fit of each."""
     message = GOLDEN[text][f"world {world}"]
-    fits = [(u(0.5), 4)] * 2
-    if text == "rangefloat:4":
-        words = np.frombuffer(bytes.fromhex(message["agreed"]), "<i4").reshape(-1, 3)
-        fits = [(int(own[0]), 0 if own[1] <= own[2] else 1) for own in words]
-    else:
-        assert message["agreed"] == ""
+    assert message["agreed"] == ""
     for rank, payload in enumerate(message["payloads"]):
+        given = (u(0.5), 4)
+        fits = [fit_by_the_page(x, 4) if bits == 4 else given for x in tensors(text, rank)]
         codes = [
             code_by_the_page(float(x), *fit, bits)[0]
             for values, fit in zip(tensors(text, rank), fits, strict=True)
             for x in values
         ]
-        assert payload_by_the_page(codes, bits).hex() == payload
+        words = np.array(fits, dtype="<i4").tobytes()
+        assert (payload_by_the_page(codes, bits) + words).hex() == payload
     assert message["sums"] == "".join(message["payloads"])

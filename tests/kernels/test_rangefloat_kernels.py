@@ -86,11 +86,19 @@ def test_coding_is_the_reference_bit_for_bit(
         other = payload.clone()
         other[: stream_bytes(numel, bits)] &= 0x77  # other codes
         payloads = torch.cat([payload, other, payload][:world])
-        kernels.rangefloat.decode(payloads, world, table, fits, bits, 1 / world, several)
+        own_fits = torch.cat([fits, _other(fits), fits][:world])
+        kernels.rangefloat.decode(payloads, world, table, own_fits, bits, 1 / world, several)
         outcomes.append((payload, lost, one, several))
     for expected, found in zip(*outcomes, strict=True):
         assert same_bits(found, expected)
     assert (outcomes[0][0][stream_bytes(numel, bits) :] == 0xAA).all()
+
+
+def _other(fits: Tensor) -> Tensor:
+    """Fits of another rank: half the range."""
+    other = fits.clone()
+    other[::2] = (other[::2] - (1 << 23)).clamp(min=0)
+    return other
 
 
 @pytest.mark.parametrize("bits", [8, 10, 13])
@@ -108,7 +116,7 @@ def test_large_results_past_the_caches(native: Kernels, bits: int) -> None:
         results = []
         for kernels in (REFERENCE, native):
             results.append(torch.full_like(x, -12345.0))
-            kernels.rangefloat.decode(payload.repeat(2), 2, table, fits, bits, 0.5, results[-1])
+            kernels.rangefloat.decode(payload.repeat(2), 2, table, fits.repeat(2), bits, 0.5, results[-1])
         assert same_bits(*results)
 
 
@@ -164,7 +172,7 @@ def measure(
 def test_good_calls_work(native: Kernels) -> None:
     encode(native)
     decode(native)
-    decode(native, payloads=768, count=2)
+    decode(native, payloads=768, count=2, fit=(1, 3, 5, 2))
     measure(native)
     measure(native, words=3, largest=1)
 

@@ -90,8 +90,7 @@ def test_a_skipped_step_does_not_count_for_the_schedule() -> None:
             after = engine.memories["momentum"].state()
             if step == 1:
                 assert not torch.isfinite(mean["fc"]).all()
-                unchanged = all(same_bits(before[n], after[n]) for n in before if n.endswith("fc"))
-                assert not same_bits(before["unsent conv"], after["unsent conv"])
+                unchanged = all(same_bits(before[n], after[n]) for n in before)
         return [], phases, unchanged
 
     for _, phases, unchanged in run_ranks(2, work):

@@ -159,7 +159,7 @@ def test_wire_bits_of_one_percent() -> None:
 
 def test_payloads_are_gathered() -> None:
     codec = tw.parse("topk:0.01")
-    assert (codec.merge, codec.shardable, codec.memory) == (Merge.GATHER, False, "residual")
+    assert (codec.merge, codec.memory) == (Merge.GATHER, "residual")
     assert not codec.gentle
     with pytest.raises(PlanError, match='use route "allgather"'):
         Simulation("topk:0.1", specs_of({"w": 500}), 2, route="sharded").plan  # noqa: B018
@@ -172,7 +172,7 @@ def test_payloads_are_gathered() -> None:
         ("topk:1.5", "topk: ratio=1.5, the part"),
         ("topk:nan", "topk: ratio=nan, the part"),
         ("topk:many", 'ratio="many" does not fit: a part of the elements'),
-        ("topk:k=-1", "k=-1 and chunk=0 must not be negative"),
+        ("topk:k=-1", "k=-1 and chunk=1048576 must not be negative"),
         ("topk:chunk=-5", "must not be negative"),
         ("topk:k=65,chunk=64", "topk: k=65 is more than chunk=64 elements; make k smaller"),
         ("topk:0.5,k=3", "topk: ratio=0.5 and k=3 both say how much is kept; give one"),
@@ -196,7 +196,7 @@ def test_k_larger_than_a_tensor() -> None:
     assert '{"small": "dense"' in told
     assert Simulation({"small": "dense", "*": "topk:k=100"}, specs, 2).plan.entries
     with pytest.raises(PlanError, match="more than 2\\^31 - 1"):
-        TopK().kept(Spec("huge", (1 << 16, 1 << 16)))
+        TopK(chunk=0).kept(Spec("huge", (1 << 16, 1 << 16)))
 
 
 # E3: f_i(x) = (a_i . x)^2 + |x|^2 / 4. Each worker's own largest coordinate points away from the minimum.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
@@ -49,11 +50,6 @@ class Coder(ABC):
     def merge(self) -> Merge:
         """How its payloads merge."""
 
-    @property
-    @abstractmethod
-    def shardable(self) -> bool:
-        """True if payloads can be cut into granules that are merged apart from each other."""
-
     def eased(self, share: float) -> Coder | None:
         """This coder with a share (0 to 1) of its strength, 0 the gentlest; None: it has no strength."""
         return None
@@ -61,6 +57,15 @@ class Coder(ABC):
     @abstractmethod
     def bind(self, layout: Layout, place: Place) -> Packer:
         """Makes the tables for one lane; raises PlanError if this world cannot be served."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A packer of some of a lane's numbers: elements first..last, counted over its tensors end to end."""
+
+    packer: Packer
+    first: int
+    last: int
 
 
 class Packer(ABC):
@@ -73,18 +78,26 @@ class Packer(ABC):
     granule_bytes: int
     agree_words: int = 0  # int32 words whose maximum over the ranks must be known before encoding
     wire_dtype: torch.dtype = torch.uint8  # what a SUM payload is added as
-    spans: bool = False  # True: `span` works, so that a ranged stage may feed it part by part
+    merges: bool = True  # False: payloads are not merged on the way, `decode` takes them one by one
 
-    def parts(self, count: int) -> list[Packer]:
-        """About `count` packers that together do what this one does, granule by granule, same words.
+    @abstractmethod
+    def parts(self, count: int) -> list[Part]:
+        """About `count` packers that together do what this one does.
 
-        They let a route encode one part while another travels. A packer that cannot be cut returns itself.
+        They let a route encode one part while another travels. A packer that cannot be cut gives itself.
         """
-        return [self]
+
+    def places(self) -> Sequence[int] | None:
+        """The elements, counted end to end, at which `span` may cut; None: at every one. Empty: nowhere."""
+        return ()
 
     def span(self, first: int, last: int) -> Packer:
-        """The packer of elements first..last of a packed layout, where a ranged stage may feed the coder."""
-        raise NotImplementedError(f"{type(self).__name__} cannot be cut at any element")
+        """The packer of elements first..last, which lie end to end in a buffer of their own."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be fed part by part")
+
+    @abstractmethod
+    def moved(self, base: int) -> Packer:
+        """The same packer for a buffer that begins at element `base` of this one's."""
 
     def in_place(self, x: Tensor) -> Tensor | None:
         """The bytes of x itself, where a SUM payload can be made, summed and read without any copy."""

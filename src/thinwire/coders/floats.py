@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from thinwire.coders.base import Coder, Merge, Packer, Place
+from thinwire.coders.base import Coder, Merge, Packer, Part, Place
 from thinwire.key import Key
 from thinwire.options import one_of, option
 from thinwire.spec import Layout
@@ -29,10 +29,6 @@ class Dense(Coder):
     def merge(self) -> Merge:
         return Merge.SUM
 
-    @property
-    def shardable(self) -> bool:
-        return True
-
     def bind(self, layout: Layout, place: Place) -> Packer:
         dtype = layout.specs[0].dtype if layout.specs else torch.float32
         return FloatPacker(dtype, list(layout.slices), place)
@@ -50,10 +46,6 @@ class Cast(Coder):
     def merge(self) -> Merge:
         return Merge.SUM
 
-    @property
-    def shardable(self) -> bool:
-        return True
-
     def bind(self, layout: Layout, place: Place) -> Packer:
         dtype = torch.float16 if self.to == "fp16" else torch.bfloat16
         return FloatPacker(dtype, list(layout.slices), place)
@@ -63,23 +55,32 @@ class FloatPacker(Packer):
     """g/N in a float format. Owners add in rank order in at least float32 and round once."""
 
     granule_bytes = GRANULE_BYTES
-    spans = True
 
     def __init__(self, dtype: torch.dtype, pieces: list[slice], place: Place) -> None:
         self.wire_dtype, self.pieces, self.place = dtype, pieces, place
         self.numel = sum(piece.stop - piece.start for piece in pieces)
         self.num_granules = -(-self.numel * dtype.itemsize // GRANULE_BYTES)
 
-    def parts(self, count: int) -> list[Packer]:
+    def parts(self, count: int) -> list[Part]:
         per_granule = GRANULE_BYTES // self.wire_dtype.itemsize
         step = max(1, -(-self.num_granules // count)) * per_granule
+        lasts = [*range(step, self.numel, step), self.numel]
         return [
-            FloatPacker(self.wire_dtype, _cut(self.pieces, first, first + step), self.place)
-            for first in range(0, self.numel, step)
+            Part(self._with(_cut(self.pieces, first, last)), first, last)
+            for first, last in zip([0, *lasts[:-1]], lasts, strict=True)
         ]
 
+    def places(self) -> None:
+        return None
+
     def span(self, first: int, last: int) -> Packer:
-        return FloatPacker(self.wire_dtype, _cut(self.pieces, first, last), self.place)
+        return self._with([slice(0, last - first)] if last > first else [])
+
+    def moved(self, base: int) -> Packer:
+        return self._with([slice(piece.start - base, piece.stop - base) for piece in self.pieces])
+
+    def _with(self, pieces: list[slice]) -> FloatPacker:
+        return FloatPacker(self.wire_dtype, pieces, self.place)
 
     def in_place(self, x: Tensor) -> Tensor | None:
         gapless = all(a.stop == b.start for a, b in pairwise(self.pieces))

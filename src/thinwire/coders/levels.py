@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from thinwire.coders.base import Packer, Place
+from thinwire.coders.base import Packer, Part, Place
+from thinwire.coders.gather import GatherPacker
 from thinwire.coders.rows import ROW, Rows
 from thinwire.errors import PlanError
 from thinwire.key import Key
+from thinwire.spec import Layout
 
 MAX_SUM = 65535  # owners add in 16 bits
 
@@ -76,8 +79,14 @@ class SharedPacker(Packer):
         self.zero = levels.top * place.world
         self.sum_digits = digits_per_word(2 * self.zero + 1)
 
-    def parts(self, count: int) -> list[Packer]:
-        return [SharedPacker(self.name, self.levels.cut(rows), self.place) for rows in self.rows.cuts(count)]
+    def parts(self, count: int) -> list[Part]:
+        return [
+            Part(SharedPacker(self.name, self.levels.cut(rows), self.place), first, last)
+            for rows, first, last in self.rows.cuts(count)
+        ]
+
+    def moved(self, base: int) -> Packer:
+        return SharedPacker(self.name, self.levels.cut(self.rows.moved(base)), self.place)
 
     def offer(self, x: Tensor, words: Tensor) -> None:
         self.levels.measure(x, words)
@@ -104,37 +113,26 @@ class SharedPacker(Packer):
         )
 
 
-class OwnPacker(Packer):
+class OwnPacker(GatherPacker):
     """Every rank its own scales, sent behind its codes: payloads are decoded one by one."""
 
-    num_granules = 1
+    def __init__(self, make: Callable[[Layout], Levels], layout: Layout, place: Place) -> None:
+        self.make, self.levels = make, make(layout)
+        self.code_bytes = self.levels.rows.num_granules * self.levels.granule_bytes
+        self.used_bytes = self.code_bytes + 4 * self.levels.rows.num_scales
+        super().__init__(layout, place, self.used_bytes)
 
-    def __init__(self, levels: Levels, place: Place) -> None:
-        self.levels, self.place = levels, place
-        self.code_bytes = levels.rows.num_granules * levels.granule_bytes
-        self.granule_bytes = self.code_bytes + 4 * levels.rows.num_scales
+    def bound(self, layout: Layout) -> OwnPacker:
+        return OwnPacker(self.make, layout, self.place)
 
     def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
-        scales = payload[self.code_bytes : self.granule_bytes].view(torch.int32)
+        scales = payload[self.code_bytes : self.used_bytes].view(torch.int32)
         self.levels.measure(x, scales)
         self.levels.draw(x, scales.view(torch.float32) / self.levels.top, key, payload[: self.code_bytes])
+        payload[self.used_bytes : self.granule_bytes] = 0
 
-    def sum_bytes(self, num_granules: int) -> int:
-        return num_granules * self.granule_bytes * self.place.world
-
-    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
-        sums.copy_(payloads.reshape(-1))
-
-    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
-        if self.granule_bytes:  # else only empty tensors
-            self._add_up(sums.reshape(self.place.world, -1), x)
-
-    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
-        self._add_up(payload[: self.granule_bytes].unsqueeze(0), x)
-
-    def _add_up(self, payloads: Tensor, x: Tensor) -> None:
-        """x = the mean of the payloads."""
-        scales = payloads[:, self.code_bytes :].contiguous().view(torch.float32)
+    def add_up(self, payloads: Tensor, x: Tensor) -> None:
+        scales = payloads[:, self.code_bytes : self.used_bytes].contiguous().view(torch.float32)
         self.levels.decode_own(payloads, scales / (self.levels.top * payloads.shape[0]), x)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from thinwire.coders.base import Coder, Merge, Packer, Place
+from thinwire.coders.gather import unit_size
 from thinwire.coders.levels import Levels, OwnPacker, SharedPacker
 from thinwire.coders.rows import BLOCK_RULE, ROW, Rows, read_block, show_block
 from thinwire.errors import CodecError
@@ -50,10 +51,6 @@ class Qsgd(Coder):
     def merge(self) -> Merge:
         return Merge.INT if self.scales == "shared" else Merge.GATHER
 
-    @property
-    def shardable(self) -> bool:
-        return self.scales == "shared"
-
     def eased(self, share: float) -> Qsgd:
         """Bits grow to 8 as the share falls.
 
@@ -64,10 +61,12 @@ class Qsgd(Coder):
         return dataclasses.replace(self, bits=bits)
 
     def bind(self, layout: Layout, place: Place) -> Packer:
-        levels = QsgdLevels(self, Rows.of(layout, field_rows(self.bits), self.block), place.kernels)
+        def levels(part: Layout) -> QsgdLevels:
+            return QsgdLevels(self, Rows.of(part, field_rows(self.bits), self.block), place.kernels)
+
         if self.scales == "shared":
-            return SharedPacker(f"qsgd:{self.bits}", levels, place)
-        return OwnPacker(levels, place)
+            return SharedPacker(f"qsgd:{self.bits}", levels(layout), place)
+        return OwnPacker(levels, layout.units(unit_size(self.block)), place)
 
 
 class QsgdLevels(Levels):

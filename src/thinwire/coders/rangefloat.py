@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from thinwire.coders.base import Coder, Merge, Packer, Place
+from thinwire.coders.gather import UNIT, GatherPacker, unit_size
 from thinwire.coders.rows import BLOCK_RULE, ROW, read_block, show_block
 from thinwire.errors import CodecError
 from thinwire.kernels.reference.rangefloat import stream_bytes
@@ -19,6 +20,7 @@ from thinwire.options import option
 from thinwire.spec import Layout
 
 MIN_BITS, MAX_BITS = 4, 16
+FIT_BYTES = 8
 SMALLEST, LARGEST = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
 
 
@@ -37,10 +39,10 @@ def _show(value: float | None) -> str:
 
 @dataclass(frozen=True)
 class RangeFloat(Coder):
-    """Floats of N bits with m bits of mantissa and P = 2^(N-1) - 1 numbers of either sign, for each tensor:
+    """Floats of N bits with m bits of mantissa and P = 2^(N-1) - 1 numbers of either sign, for each block:
 
-    1. max = the largest |x| on any rank; m = the one with the least error on the worst rank, measured by each
-       rank on a sample (both are agreed on before encoding)
+    1. max = the largest |x| of this worker; m = the one with the least error, measured on a sample; both
+       travel with the codes
     2. sh = 23 - m; top = u32(max) >> sh, rounded; base = top - (P - 1), the first normal float at least
     3. k = u32(|x|) >> sh, rounded, less base - 1; 1 .. P; and 0 if |x| is less than half the smallest number
     4. the code is k for x > 0, P + k for x < 0: N bits, no sign bit
@@ -54,7 +56,7 @@ class RangeFloat(Coder):
     bits: int = option(10, int, f"{MIN_BITS} to {MAX_BITS} bits an element")
     mantissa: int | None = option(None, _read_mantissa, '"auto", or a number of bits', _show)
     max: float | None = option(None, _read_max, '"auto", or the largest magnitude', _show)
-    block: int = option(0, read_block, BLOCK_RULE, show_block)
+    block: int = option(UNIT, read_block, BLOCK_RULE, show_block)
 
     def __post_init__(self) -> None:
         if not MIN_BITS <= self.bits <= MAX_BITS:
@@ -76,10 +78,6 @@ class RangeFloat(Coder):
     @property
     def merge(self) -> Merge:
         return Merge.GATHER
-
-    @property
-    def shardable(self) -> bool:
-        return False
 
     @property
     def memory(self) -> str:
@@ -121,16 +119,14 @@ class RangeFloat(Coder):
         return int(pattern)
 
     def bind(self, layout: Layout, place: Place) -> Packer:
-        return RangeFloatPacker(self, layout, place)
+        return RangeFloatPacker(self, layout.units(unit_size(self.block)), place)
 
 
-class RangeFloatPacker(Packer):
-    """Codes of all tensors end to end. What is agreed for each tensor: max|x|, then an error per mantissa."""
-
-    num_granules = 1
+class RangeFloatPacker(GatherPacker):
+    """Codes of all tensors end to end, then for every fit the bit pattern of max|x| and the mantissa bits."""
 
     def __init__(self, coder: RangeFloat, layout: Layout, place: Place) -> None:
-        self.coder, self.layout, self.place = coder, layout, place
+        self.coder = coder
         self.pieces: list[tuple[int, int]] = []  # (offset, numel) of the numbers that share a fit
         self.names: list[str] = []  # of the tensors they belong to
         for spec, offset in zip(layout.specs, layout.offsets, strict=True):
@@ -139,10 +135,11 @@ class RangeFloatPacker(Packer):
                 self.pieces.append((offset + first, min(step, spec.numel - first)))
                 self.names.append(spec.name)
         self.table = torch.tensor(self.pieces, dtype=torch.int64).flatten()
-        self.granule_bytes = stream_bytes(layout.numel, coder.bits)
-        self.num_errors = len(coder.mantissas) if len(coder.mantissas) > 1 else 0
-        self.num_words = (coder.max is None) + self.num_errors  # of a fit
-        self.agree_words = len(self.pieces) * self.num_words
+        self.code_bytes = stream_bytes(layout.numel, coder.bits)
+        super().__init__(layout, place, self.code_bytes + FIT_BYTES * len(self.pieces))
+
+    def bound(self, layout: Layout) -> RangeFloatPacker:
+        return RangeFloatPacker(self.coder, layout, self.place)
 
     @functools.cached_property
     def lost(self) -> Tensor:
@@ -154,33 +151,26 @@ class RangeFloatPacker(Packer):
         """The mantissa bits of the payload encoded last, by fit."""
         return torch.zeros(len(self.pieces), dtype=torch.int32, device=self.place.device)
 
-    def offer(self, x: Tensor, words: Tensor) -> None:
-        if self.agree_words:
-            coder, first = self.coder, self.coder.mantissas.start
-            self.place.kernels.rangefloat.measure(
-                x, self.table, coder.bits, first, self.num_errors, coder.max_bits, words
-            )
-
     def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
         if self.pieces:  # else only empty tensors
-            fits = self._fits(agreed)
-            self.place.kernels.rangefloat.encode(x, self.table, fits, self.coder.bits, payload, self.lost)
+            fits = self._fit(x)
+            self.place.kernels.rangefloat.encode(
+                x, self.table, fits, self.coder.bits, payload[: self.code_bytes], self.lost
+            )
+            payload[self.code_bytes : self.granule_bytes].view(torch.int32).copy_(fits)
             self.used.copy_(fits[1::2])
 
-    def sum_bytes(self, num_granules: int) -> int:
-        return num_granules * self.granule_bytes * self.place.world
-
-    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
-        sums.copy_(payloads.reshape(-1))
-
-    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
-        self._add_up(sums.reshape(-1), self.place.world, agreed, x)
-
-    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
-        self._add_up(payload[: self.granule_bytes], 1, agreed, x)
+    def add_up(self, payloads: Tensor, x: Tensor) -> None:
+        count = payloads.shape[0]
+        fits = payloads[:, self.code_bytes :].contiguous().view(torch.int32).flatten()
+        self.place.kernels.rangefloat.decode(
+            payloads.reshape(-1), count, self.table, fits, self.coder.bits, 1 / count, x
+        )
 
     def tallies(self) -> dict[str, dict[str, float]]:
-        numel: dict[str, int] = {spec.name: spec.numel for spec in self.layout.specs if spec.numel}
+        numel: dict[str, int] = {}
+        for name, (_, count) in zip(self.names, self.pieces, strict=True):
+            numel[name] = numel.get(name, 0) + count
         found = {name: {"mantissa": 0.0, "saturated": 0.0, "underflow": 0.0} for name in numel}
         rows = zip(self.names, self.pieces, self.used.tolist(), self.lost.view(-1, 2).tolist(), strict=True)
         for name, (_, count), mantissa, (saturated, underflown) in rows:
@@ -189,19 +179,21 @@ class RangeFloatPacker(Packer):
             found[name]["underflow"] += underflown / numel[name]
         return found
 
-    def _add_up(self, payloads: Tensor, count: int, agreed: Tensor, x: Tensor) -> None:
-        """x = the mean of the payloads, added in rank order."""
-        if self.pieces:
-            self.place.kernels.rangefloat.decode(
-                payloads, count, self.table, self._fits(agreed), self.coder.bits, 1 / count, x
-            )
-
-    def _fits(self, agreed: Tensor) -> Tensor:
+    def _fit(self, x: Tensor) -> Tensor:
         """(bit pattern of max|x|, mantissa bits) of every fit; of equal errors the fewest bits win."""
-        words = agreed.view(len(self.pieces), self.num_words)
+        coder, count = self.coder, len(self.coder.mantissas)
+        num_errors = count if count > 1 else 0
+        words = torch.zeros(
+            len(self.pieces), (coder.max is None) + num_errors, dtype=torch.int32, device=x.device
+        )
+        if words.numel():
+            first = coder.mantissas.start
+            self.place.kernels.rangefloat.measure(
+                x, self.table, coder.bits, first, num_errors, coder.max_bits, words.view(-1)
+            )
         fits = words.new_empty(len(self.pieces), 2)
-        fits[:, 0] = words[:, 0] if self.coder.max is None else self.coder.max_bits
-        fits[:, 1] = self.coder.mantissas.start
-        if self.num_errors:
-            fits[:, 1] += words[:, -self.num_errors :].argmin(1)
+        fits[:, 0] = words[:, 0] if coder.max is None else coder.max_bits
+        fits[:, 1] = coder.mantissas.start
+        if num_errors:
+            fits[:, 1] += words[:, -num_errors:].argmin(1)
         return fits.flatten()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from dataclasses import dataclass
 
@@ -62,7 +63,7 @@ class Rows:
         for spec, offset in zip(layout.specs, layout.offsets, strict=True):
             if spec.numel == 0:
                 continue
-            segments.append(Segment(spec.name, offset, spec.numel, row, scale))
+            segments.append(Segment(spec.key, offset, spec.numel, row, scale))
             row += -(-spec.numel // (ROW * granule_rows)) * granule_rows
             scale += -(-spec.numel // block) if block else 1
         return cls(tuple(segments), row, scale, granule_rows, block)
@@ -77,10 +78,24 @@ class Rows:
         rows = tuple(segment.rows(first, last) for segment in inside)
         return Rows(rows, last - first, self.num_scales, self.granule_rows, self.block)
 
-    def cuts(self, count: int) -> list[Rows]:
-        """About `count` cuts that together are all rows."""
+    def cuts(self, count: int) -> list[tuple[Rows, int, int]]:
+        """About `count` cuts that together are all rows, with their elements first..last."""
         step = max(1, -(-self.num_granules // count)) * self.granule_rows
-        return [self.cut(first, min(first + step, self.num_rows)) for first in range(0, self.num_rows, step)]
+        ends = [*range(step, self.num_rows, step), self.num_rows] if self.num_rows else [0]
+        firsts = [0, *ends[:-1]]
+        return [
+            (self.cut(first, last), self._elements_before(first), self._elements_before(last))
+            for first, last in zip(firsts, ends, strict=True)
+        ]
+
+    def moved(self, base: int) -> Rows:
+        """The same rows of a buffer that begins at element `base` of this one."""
+        return dataclasses.replace(
+            self, segments=tuple(dataclasses.replace(s, offset=s.offset - base) for s in self.segments)
+        )
+
+    def _elements_before(self, row: int) -> int:
+        return sum(min(s.numel, max(0, row - s.row) * ROW) for s in self.segments)
 
     @functools.cached_property
     def table(self) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from thinwire.coders.base import Coder, Merge, Packer, Place
+from thinwire.coders.gather import GatherPacker, unit_size
 from thinwire.coders.rows import BLOCK_RULE, ROW, Rows, read_block, show_block
 from thinwire.errors import CodecError
 from thinwire.kernels.reference.fields import field_granule_bytes, field_rows
@@ -18,7 +19,7 @@ from thinwire.spec import Layout
 
 @dataclass(frozen=True)
 class Sign(Coder):
-    """1-bit SGD, for each tensor (or block) of worker i:
+    """1-bit SGD, for each block of `block` elements ("layer": for each tensor) of worker i:
 
     1. bit_k = p_k >= 0
     2. values="mean": two numbers, the means of the elements with bit 1 and with bit 0 (Seide et al.)
@@ -33,7 +34,7 @@ class Sign(Coder):
     memory = "residual"
 
     values: str = option("mean", one_of("mean", "scaled"), '"mean" or "scaled"')
-    block: int = option(0, read_block, BLOCK_RULE, show_block)
+    block: int = option(1 << 16, read_block, BLOCK_RULE, show_block)
 
     def __post_init__(self) -> None:
         if self.block < 0 or self.block % ROW:
@@ -43,48 +44,33 @@ class Sign(Coder):
     def merge(self) -> Merge:
         return Merge.GATHER
 
-    @property
-    def shardable(self) -> bool:
-        return False
-
     def bind(self, layout: Layout, place: Place) -> Packer:
-        return SignPacker(self, Rows.of(layout, field_rows(bits=1), self.block), place)
+        return SignPacker(self, layout.units(unit_size(self.block)), place)
 
 
-class SignPacker(Packer):
+class SignPacker(GatherPacker):
     """Bits, then the values: for every block the one for bit 0 and the one for bit 1, or only the latter."""
 
-    num_granules = 1
+    def __init__(self, coder: Sign, layout: Layout, place: Place) -> None:
+        self.coder, self.scaled = coder, coder.values == "scaled"
+        self.rows = Rows.of(layout, field_rows(bits=1), coder.block)
+        self.bit_bytes = self.rows.num_granules * field_granule_bytes(bits=1)
+        self.used_bytes = self.bit_bytes + self.rows.num_scales * (4 if self.scaled else 8)
+        super().__init__(layout, place, self.used_bytes)
 
-    def __init__(self, coder: Sign, rows: Rows, place: Place) -> None:
-        self.rows, self.place = rows, place
-        self.scaled = coder.values == "scaled"
-        self.bit_bytes = rows.num_granules * field_granule_bytes(bits=1)
-        self.granule_bytes = self.bit_bytes + rows.num_scales * (4 if self.scaled else 8)
+    def bound(self, layout: Layout) -> SignPacker:
+        return SignPacker(self.coder, layout, self.place)
 
     def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
         both = torch.empty(2, self.rows.num_scales, dtype=torch.float32, device=x.device)
-        bits, values = payload[: self.bit_bytes], payload[self.bit_bytes : self.granule_bytes]
+        bits, values = payload[: self.bit_bytes], payload[self.bit_bytes : self.used_bytes]
+        payload[self.used_bytes : self.granule_bytes] = 0
         self.place.kernels.sign.encode(x, self.rows.table, self.scaled, bits, both[0], both[1])
         values.view(torch.float32).copy_(both[1] if self.scaled else both.T.flatten())
 
-    def sum_bytes(self, num_granules: int) -> int:
-        return num_granules * self.granule_bytes * self.place.world
-
-    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
-        sums.copy_(payloads.reshape(-1))
-
-    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
-        if self.granule_bytes:  # else only empty tensors
-            self._add_up(sums.reshape(self.place.world, -1), x)
-
-    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
-        self._add_up(payload[: self.granule_bytes].unsqueeze(0), x)
-
-    def _add_up(self, payloads: Tensor, x: Tensor) -> None:
-        """x = the mean of the payloads."""
+    def add_up(self, payloads: Tensor, x: Tensor) -> None:
         count = payloads.shape[0]
-        values = payloads[:, self.bit_bytes :].contiguous().view(torch.float32) / count
+        values = payloads[:, self.bit_bytes : self.used_bytes].contiguous().view(torch.float32) / count
         if self.scaled:
             low, high = (
                 torch.where(values.isnan(), values, -values),

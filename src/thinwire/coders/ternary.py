@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from thinwire.coders.base import Coder, Merge, Packer, Place
+from thinwire.coders.gather import unit_size
 from thinwire.coders.levels import Levels, OwnPacker, SharedPacker, digits_per_word, max_world
 from thinwire.coders.rows import BLOCK_RULE, ROW, Rows, read_block, show_block
 from thinwire.errors import CodecError
@@ -56,21 +57,19 @@ class Ternary(Coder):
         return Merge.INT if self.scales == "shared" else Merge.GATHER
 
     @property
-    def shardable(self) -> bool:
-        return self.scales == "shared"
-
-    @property
     def digits(self) -> int:
         """Trits in a byte."""
         return 5 if self.wire == "base3" else 4
 
     def bind(self, layout: Layout, place: Place) -> Packer:
-        rows = Rows.of(layout, self.digits, self.block)
-        bounds = torch.empty(rows.num_scales, dtype=torch.float32, device=place.device)
-        levels = TernaryLevels(self, rows, bounds, place.kernels)
-        return (
-            SharedPacker("terngrad", levels, place) if self.scales == "shared" else OwnPacker(levels, place)
-        )
+        def levels(part: Layout) -> TernaryLevels:
+            rows = Rows.of(part, self.digits, self.block)
+            bounds = torch.empty(rows.num_scales, dtype=torch.float32, device=place.device)
+            return TernaryLevels(self, rows, bounds, place.kernels)
+
+        if self.scales == "shared":
+            return SharedPacker("terngrad", levels(layout), place)
+        return OwnPacker(levels, layout.units(unit_size(self.block)), place)
 
 
 class TernaryLevels(Levels):

@@ -13,8 +13,9 @@ from thinwire import blame
 from thinwire.clock import COMPARE, CONNECT, OUTSIDE, PLAN, TRAINING
 from thinwire.controls.observation import Observation
 from thinwire.controls.table import control_text
+from thinwire.drift import CHECK_EVERY, DriftCheck
 from thinwire.engine import Bucket, Engine
-from thinwire.errors import StateError
+from thinwire.errors import PlanError, StateError
 from thinwire.groups.base import Group, sum_bytes
 from thinwire.groups.torch import on_the_wire
 from thinwire.hooks.decay import DecayMomentum
@@ -45,6 +46,8 @@ class Compressor:
         seed: int = 0,
         kernels: str | None = None,
         loss_scale: Callable[[], float] | None = None,
+        check_every: int | None = None,
+        on_drift: str = "raise",
     ) -> None:
         self.policy, self.group, self.device = policy, group, device
         self._options = {"memory": memory, "route": route, "control": control}
@@ -64,6 +67,7 @@ class Compressor:
             self.plan = (
                 Plan.empty(policy, group.size, control) if module is None else self._plan(Model.of(module))
             )
+            self._drift = _drift_check(group, module, check_every, on_drift)
             stage = CONNECT
             group.connect()
             stage = COMPARE
@@ -104,9 +108,17 @@ class Compressor:
         raise AssertionError("a job that raises has ended well")
 
     def exchange(
-        self, buffer: Tensor, parameters: list[Tensor], is_last: bool, done: Callable[[], None]
+        self,
+        buffer: Tensor,
+        parameters: list[Tensor],
+        is_last: bool,
+        done: Callable[[], None],
+        shadowing: bool = False,
     ) -> None:
-        """Queues the exchange of one flat bucket; `done` is called when its means (or an error) are there."""
+        """Queues the exchange of one flat bucket; `done` is called when its means (or an error) are there.
+
+        `shadowing`: this rank has run out of inputs (`Join`) and only takes part.
+        """
         unit = self._loss_scale() if self._loss_scale else 1.0
         layout, news = self._layout(parameters)
         bucket = Bucket(buffer, layout, unit)
@@ -125,6 +137,8 @@ class Compressor:
                 self.engine.exchange(bucket)
             if is_last:
                 self.engine.end_step()
+                self.engine.clock.current = COMPARE
+                self._drift.check(self.engine.step, shadowing)
 
         def finish() -> None:
             with torch.cuda.stream(self._stream):
@@ -317,3 +331,17 @@ class Compressor:
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self.device))
         return event
+
+
+def _drift_check(group: Group, module: nn.Module | None, every: int | None, on_drift: str) -> DriftCheck:
+    """Of the parameters that DDP keeps equal; without a model there is nothing to look at."""
+    if module is None:
+        if every:
+            raise PlanError(
+                f"check_every={every}: without the model parameters cannot be compared between ranks; "
+                "pass model= to ddp_hook, or check_every=0"
+            )
+        return DriftCheck(group, (), 0, on_drift)
+    ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+    named = [(n, p) for n, p in module.named_parameters() if p.requires_grad and n not in ignored]
+    return DriftCheck(group, named, CHECK_EVERY if every is None else every, on_drift)

@@ -37,7 +37,8 @@ def hook(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Te
     devices: list[int | str | torch.device] = [buffer.device] if buffer.is_cuda else []
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
     in_backward = _raise_after_backward(state)
-    state.exchange(buffer, bucket.parameters(), bucket.is_last(), lambda: future.set_result(buffer))
+    done = lambda: future.set_result(buffer)  # noqa: E731
+    state.exchange(buffer, bucket.parameters(), bucket.is_last(), done, shadowing=not in_backward)
     if not in_backward:  # a rank that has run out of inputs (Join) shadows the others
         state.wait()
     return future
@@ -89,6 +90,8 @@ def compress(
     grad_scaler: torch.amp.GradScaler | None = None,
     link: Link | None = None,
     kernels: str | None = None,
+    check_every: int | None = None,
+    on_drift: str = "raise",
 ) -> Compressor:
     """Makes a DDP model send compressed gradients; nothing else in the training script changes.
 
@@ -96,7 +99,9 @@ def compress(
     ({"fc*": "terngrad", "*": "dense"}). `memory` and `route` overrule the codec's own; `control` says
     how strong it is over time ("guard", "diminish", "epochs:0=1/5=0.5"; see `Compressor.observe`);
     `keep_dense` and `min_numel` say what stays dense by rule; `grad_scaler` is needed by memories under mixed
-    precision; `link` makes the network as slow as a given one.
+    precision; `link` makes the network as slow as a given one. Every `check_every` steps (100 by default, 0
+    for never) the ranks compare their parameters; if they differ, `on_drift` says what happens: "raise",
+    "warn", or "repair" (all take those of the first rank).
 
     >>> compressor = compress(ddp_model, "terngrad")            # doctest: +SKIP
     >>> loss.backward(); optimizer.step()                       # doctest: +SKIP
@@ -122,6 +127,8 @@ def compress(
         grad_scaler=grad_scaler,
         link=link,
         kernels=kernels,
+        check_every=check_every,
+        on_drift=on_drift,
     )
     try:
         model.register_comm_hook(state, comm_hook)

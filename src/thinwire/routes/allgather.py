@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from thinwire.coders.base import Merge, Packer
-from thinwire.groups.base import gather_bytes
-from thinwire.routes.base import Journey, Message, Route, aligned, encode_all
+from thinwire.coders.gather import aligned
+from thinwire.groups.base import Pending, gather_bytes
+from thinwire.routes.base import Journey, Message, Parcel, Route, encode_all, keep_all
 
 
 class AllGather(Route):
-    """One all-gather per message; payloads merge in rank order on every rank, so all get the same bits."""
+    """One all-gather per message; payloads merge in rank order on every rank, so all get the same bits.
+
+    Messages follow each other: while one travels, the next is encoded, and what arrived first is decoded.
+    """
 
     name = "allgather"
     takes = frozenset({Merge.INT, Merge.GATHER})
@@ -24,23 +29,51 @@ class AllGather(Route):
         return gather_bytes(self.payload_bytes(packer, world), world)
 
     def reduce(self, messages: Sequence[Message], journey: Journey) -> None:
-        for part, message in enumerate(messages):
-            encode_all(message, journey.clock, part)
-            self._reduce_one(message, journey, part)
+        trips = [_Trip(message, index, journey) for index, message in enumerate(messages)]
+        for step in (_Trip.send, _Trip.arrive):
+            for trip in trips:
+                step(trip)
 
-    def _reduce_one(self, message: Message, journey: Journey, part: int) -> None:
-        group, scratch, clock = journey.group, journey.scratch, journey.clock
-        with clock.stage("travel", part):
-            send = message[0].payload if len(message) == 1 else torch.cat([p.payload for p in message])
-            received = scratch.take("gathered", send.numel() * group.size).view(group.size, -1)
-            group.gather(send, received).wait()
+
+class _Trip:
+    """One message on its way; its buffers are its own, because several trips are under way at once."""
+
+    def __init__(self, message: Message, index: int, journey: Journey) -> None:
+        self.message, self.index, self.journey = message, index, journey
+        self.pending: Pending
+        self.received: Tensor
+
+    def send(self) -> None:
+        """Encode, start the all-gather, and note meanwhile what is held back."""
+        group, clock = self.journey.group, self.journey.clock
+        encode_all(self.message, clock, self.index)
+        with clock.stage("travel", self.index):
+            payloads = [parcel.payload for parcel in self.message]
+            send = payloads[0] if len(payloads) == 1 else torch.cat(payloads)
+            self.received = self._take("gathered", send.numel() * group.size).view(group.size, -1)
+            self.pending = group.gather(send, self.received)
+        keep_all(self.message, clock, self.index)
+
+    def arrive(self) -> None:
+        """Wait for all payloads, merge them and decode."""
+        with self.journey.clock.stage("travel", self.index):
+            self.pending.wait()
         start = 0
-        for parcel in message:
-            packer = parcel.packer
-            with clock.stage("merge", part):
-                end = start + packer.num_granules * packer.granule_bytes
-                sums = scratch.take("sums", packer.sum_bytes(packer.num_granules))
-                parcel.merge(received[:, start:end], sums)
-                start += parcel.payload.numel()
-            with clock.stage("decode", part):
-                parcel.decode(sums.unsqueeze(0))
+        for parcel in self.message:
+            end = start + parcel.packer.num_granules * parcel.packer.granule_bytes
+            sums = self._merged(parcel, self.received[:, start:end])
+            with self.journey.clock.stage("decode", self.index):
+                parcel.decode(sums)
+            start += parcel.payload.numel()
+
+    def _merged(self, parcel: Parcel, payloads: Tensor) -> Tensor:
+        if not parcel.packer.merges:
+            return payloads
+        with self.journey.clock.stage("merge", self.index):
+            nbytes = parcel.packer.sum_bytes(parcel.packer.num_granules)
+            sums = self.journey.scratch.take("sums", nbytes)
+            parcel.merge(payloads, sums)
+            return sums.unsqueeze(0)
+
+    def _take(self, name: str, nbytes: int) -> Tensor:
+        return self.journey.scratch.take(f"{name} {self.index}", nbytes)

@@ -31,6 +31,7 @@ class AllReduce(Route):
         for part, parcel in enumerate(parcels):
             with journey.clock.stage("encode", part):
                 parcel.encode()
+                parcel.keep()  # now: the sums take the payload's place
             with journey.clock.stage("travel", part):
                 pendings.append(journey.group.sum_(parcel.payload.view(parcel.packer.wire_dtype)))
         for part, (parcel, pending) in enumerate(zip(parcels, pendings, strict=True)):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 from torch import Tensor
 
@@ -14,41 +14,26 @@ from thinwire.codec import Codec
 from thinwire.coders.base import Merge, Packer
 from thinwire.errors import PlanError
 from thinwire.groups.base import Group
-from thinwire.key import Key
 from thinwire.scratch import Scratch
 
-ALIGN = 8  # pieces of a shared message start on multiples of this many bytes
 
-
-@dataclass
-class Parcel:
-    """One part of a lane on its way: where its numbers lie, what was agreed, and the bytes it sends."""
+class Parcel(Protocol):
+    """One part of a lane on its way: the bytes it sends, and what is done with them, in this order."""
 
     packer: Packer
-    x: Tensor
-    agreed: Tensor
-    key: Key
     payload: Tensor
-    make: Callable[[], None] | None = None  # makes the numbers of this part, if a stage works part by part
-    unmake: Callable[[], None] | None = None  # and takes the decoded ones back to gradients
-    encoded: bool = field(default=False, init=False)
 
     def encode(self) -> None:
-        """Fills the payload, once; padding is zero."""
-        if not self.encoded:
-            if self.make is not None:
-                self.make()
-            self.payload[self.packer.num_granules * self.packer.granule_bytes :] = 0
-            self.packer.encode(self.x, self.agreed, self.key, self.payload)
-            self.encoded = True
+        """Fills the payload."""
+
+    def keep(self) -> None:
+        """Takes note of what the payload does not carry; it must be intact and may be on its way."""
 
     def merge(self, payloads: Tensor, sums: Tensor) -> None:
-        self.packer.merge(payloads, self.agreed, sums)
+        """Adds up the payloads of all ranks."""
 
     def decode(self, sums: Tensor) -> None:
-        self.packer.decode(sums, self.agreed, self.x)
-        if self.unmake is not None:
-            self.unmake()
+        """Merged payloads (or, if they do not merge, those of all ranks) to the mean."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +82,7 @@ def default_route_name(codec: Codec) -> str:
     """The route a codec takes when nobody says otherwise."""
     if codec.merge is Merge.SUM:
         return "allreduce"
-    return "sharded" if codec.merge is Merge.INT and codec.shardable else "allgather"
+    return "sharded" if codec.merge is Merge.INT else "allgather"
 
 
 def encode_all(message: Message, clock: Clock, part: int) -> None:
@@ -106,5 +91,7 @@ def encode_all(message: Message, clock: Clock, part: int) -> None:
             parcel.encode()
 
 
-def aligned(nbytes: int) -> int:
-    return -(-nbytes // ALIGN) * ALIGN
+def keep_all(message: Message, clock: Clock, part: int) -> None:
+    with clock.stage("encode", part):
+        for parcel in message:
+            parcel.keep()

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from thinwire.codec import Codec
 from thinwire.coders.base import Merge, Packer
-from thinwire.errors import PlanError
+from thinwire.coders.gather import aligned
 from thinwire.groups.base import Pending, gather_bytes, swap_bytes
-from thinwire.routes.base import Journey, Message, Route, aligned, encode_all
+from thinwire.routes.base import Journey, Message, Route, encode_all, keep_all
 
 
 class Sharded(Route):
@@ -25,11 +24,6 @@ class Sharded(Route):
 
     name = "sharded"
     takes = frozenset({Merge.SUM, Merge.INT})
-
-    def check(self, codec: Codec) -> None:
-        super().check(codec)
-        if not codec.shardable:
-            raise PlanError(f'{codec} payloads cannot be cut into shards: use route "allgather"')
 
     def payload_bytes(self, packer: Packer, world: int) -> int:
         return _shard_bytes(packer, world) * world
@@ -56,12 +50,13 @@ class _Trip:
         self.gathered: Tensor
 
     def send(self) -> None:
-        """Encode, and start the all-to-all."""
+        """Encode, start the all-to-all, and note meanwhile what is held back."""
         encode_all(self.message, self.journey.clock, self.index)
         with self.journey.clock.stage("travel", self.index):
             rows = self._rows()
             self.received = self._take("received", rows.numel())
             self.pending = self.journey.group.swap(rows, self.received)
+        keep_all(self.message, self.journey.clock, self.index)
 
     def merge(self) -> None:
         """Wait for the shards this rank owns, add them up, and start the all-gather."""

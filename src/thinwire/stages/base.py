@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -121,8 +121,8 @@ class RangedStage(BoundStage):
     """A bound stage that can work on a range of its results, so that a part is made while another travels."""
 
     @abstractmethod
-    def ranges(self, count: int) -> list[tuple[int, int]]:
-        """About `count` ranges that together are all of `out`, in order."""
+    def places(self) -> Sequence[int]:
+        """The numbers of `out`, counted end to end, at which it may be cut, in order."""
 
     @abstractmethod
     def prepare(self, agreed: Tensor) -> None:
@@ -130,11 +130,11 @@ class RangedStage(BoundStage):
 
     @abstractmethod
     def forward_range(self, x: Tensor, y: Tensor, first: int, last: int) -> None:
-        """Fills y[first:last]."""
+        """The numbers first..last of `out`, into y, which has room for them alone."""
 
     @abstractmethod
     def inverse_range(self, y: Tensor, x: Tensor, first: int, last: int) -> None:
-        """Writes what y[first:last] stands for into the tensors of x."""
+        """Writes what the numbers first..last, which y is, stand for into the tensors of x."""
 
     def forward(self, x: Tensor, agreed: Tensor) -> Tensor:
         self.prepare(agreed)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from thinwire.coders.base import Coder
+from thinwire.coders.gather import UNIT
 from thinwire.errors import CodecError
 from thinwire.options import option, read_chunk, show_chunk
 from thinwire.stages.base import NOTHING, SelectingStage
@@ -33,7 +34,7 @@ class Dgc(SelectingStage):
 
     ratio: float = option(0.001, float, "a part of the elements, more than 0 and at most 1", repr)
     warmup: int = option(1000, int, "a number of steps, 0 for none; about 5 epochs")
-    chunk: int = option(0, read_chunk, '"tensor", or a number of elements', show_chunk)
+    chunk: int = option(UNIT, read_chunk, '"tensor", or a number of elements', show_chunk)
 
     def __post_init__(self) -> None:
         if not 0 < self.ratio <= 1:

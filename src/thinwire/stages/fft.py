@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from thinwire.coders.gather import unit_size
 from thinwire.errors import CodecError
 from thinwire.options import option, read_chunk, show_chunk
 from thinwire.stages.base import Chain, Stage
@@ -16,7 +17,7 @@ from thinwire.stages.transform import CHUNK, CHUNK_RULE, check_chunk
 class Fft(Chain):
     """Of all frequencies of a tensor floor(theta * frequencies), those of least energy, are dropped:
 
-    fourier:chunk=CHUNK >> topk:drop=THETA
+    fourier:chunk=CHUNK >> topk:drop=THETA      chosen among the chunks of about a million elements
 
     ||g - Q(g)||^2 <= theta ||g||^2 always, and Q is an orthogonal projection. Its numbers are packed by
     "rangefloat:10", as in the paper, or by another coder of floats: "fft:0.85 >> fp16".
@@ -38,4 +39,4 @@ class Fft(Chain):
 
     @property
     def links(self) -> tuple[Stage, ...]:
-        return Fourier(self.chunk), TopK(drop=self.theta)
+        return Fourier(self.chunk), TopK(drop=self.theta, chunk=unit_size(self.chunk))

@@ -24,8 +24,8 @@ class BoundIdentity(RangedStage):
             spec if spec.dtype in _HALF else replace(spec, dtype=torch.float32) for spec in layout.specs
         )
 
-    def ranges(self, count: int) -> list[tuple[int, int]]:
-        return cut(self.out.numel, range(0, self.out.numel, _EVEN), count)
+    def places(self) -> range:
+        return range(0, self.out.numel, _EVEN)
 
     def prepare(self, agreed: Tensor) -> None:
         pass
@@ -39,22 +39,9 @@ class BoundIdentity(RangedStage):
             x[there] = y[here]
 
     def _pairs(self, first: int, last: int) -> Iterator[tuple[slice, slice]]:
-        """Where the numbers first..last lie in the lane and in the packed result."""
+        """Where the numbers first..last lie in the lane and among themselves."""
         for there, here in zip(self.layout.slices, self.out.slices, strict=True):
             low, high = max(first, here.start), min(last, here.stop)
             if low < high:
                 shift = there.start - here.start
-                yield slice(low + shift, high + shift), slice(low, high)
-
-
-def cut(end: int, places: range | list[int], count: int) -> list[tuple[int, int]]:
-    """At most `count` ranges that are 0..end together, about equal, cut only at the given places.
-
-    >>> cut(100, [0, 10, 60, 90], 3)
-    [(0, 60), (60, 90), (90, 100)]
-    """
-    ends: list[int] = []
-    for place in places:
-        if len(ends) < count - 1 and place >= end * (len(ends) + 1) / count and place < end:
-            ends.append(place)
-    return list(zip([0, *ends], [*ends, end], strict=True))
+                yield slice(low + shift, high + shift), slice(low - first, high - first)

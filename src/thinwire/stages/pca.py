@@ -14,7 +14,7 @@ from thinwire.errors import CodecError
 from thinwire.options import number_or_off, one_of, option, show_number_or_off
 from thinwire.spec import Layout, Spec
 from thinwire.stages.base import NOTHING, BoundStage, LinearStage, Notes, RangedStage, owner
-from thinwire.stages.identity import BoundIdentity, cut
+from thinwire.stages.identity import BoundIdentity
 from thinwire.stages.moments import Components, Moments
 from thinwire.stages.slices import CHANNEL, MEMORY, Cut, Slices, orders_of, scalar
 
@@ -204,12 +204,12 @@ class BoundProject(RangedStage):
         )
         self._padded = torch.empty(0)
 
-    def ranges(self, count: int) -> list[tuple[int, int]]:
+    def places(self) -> list[int]:
         places: list[int] = []
         for slices, width, out in zip(self.learner.slices, self.widths, self.out.slices, strict=True):
             groups = slices.count if CHANNEL in orders_of(slices, self.learner.stage.order) else _GROUP
             places += range(out.start, out.start + slices.count * width, groups * width)
-        return cut(self.out.numel, places, count)
+        return places
 
     def prepare(self, agreed: Tensor) -> None:
         pass
@@ -244,14 +244,14 @@ class BoundProject(RangedStage):
         torch.mm(padded, torch.cat([note["basis"].t(), note["mean"].unsqueeze(0)]), out=rows)
 
     def _cuts(self, first: int, last: int) -> Iterator[Cut]:
-        """What of each tensor lies in the numbers first..last, which were cut by `ranges`."""
+        """What of each tensor lies in the numbers first..last, which were cut at `places`."""
         for index, (slices, width) in enumerate(zip(self.learner.slices, self.widths, strict=True)):
             out = self.out.slices[index]
             low, high = max(first, out.start), min(last, out.stop)
             if low < high:
                 begin = (low - out.start) // width
                 end = slices.count if high == out.stop else (high - out.start) // width
-                yield Cut(slices, self.layout.slices[index], width, out.start, begin, end)
+                yield Cut(slices, self.layout.slices[index], width, out.start - first, begin, end)
 
 
 class BoundRefresh(BoundProject):

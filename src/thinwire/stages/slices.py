@@ -65,7 +65,7 @@ class Cut:
     slices: Slices
     piece: slice  # of the tensor, in the lane
     width: int
-    start: int  # of the tensor's numbers, in the result
+    start: int  # of the tensor's numbers, in the result; negative if the result begins behind it
     first: int
     last: int
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import torch
 from torch import Tensor
 
 from thinwire.coders.base import Coder, Merge, Packer, Place
+from thinwire.coders.gather import UNIT, GatherPacker, aligned, unit_size
 from thinwire.errors import CodecError, PlanError
 from thinwire.kernels.reference.topk import high_bits
 from thinwire.key import Key
@@ -19,14 +18,14 @@ from thinwire.options import number_or_off, option, read_chunk, show_chunk, show
 from thinwire.spec import Layout, Spec
 from thinwire.stages.base import SelectingStage
 
-ALIGN = 8  # the values of a payload start and end on multiples of this many bytes
 MAX_CHUNK = 2**31 - 1
+NO_WORDS = torch.empty(0, dtype=torch.int32)  # a coder behind top-k agrees on nothing
 _OFF = math.inf
 
 
 @dataclass(frozen=True)
 class TopK(SelectingStage):
-    """For each tensor (or chunk of it) of n elements:
+    """For each chunk of n elements (a tensor of up to `chunk` elements is one):
 
     1. k = ratio * n, rounded, at least 1; or n - floor(drop * n); or the given k
     2. the k elements of largest |x| are chosen, by bit pattern: NaN > Inf > numbers; ties: the lowest index
@@ -42,7 +41,7 @@ class TopK(SelectingStage):
 
     ratio: float = option(0.01, float, "a part of the elements, more than 0 and at most 1", repr)
     k: int = option(0, int, "a whole number of elements")
-    chunk: int = option(0, read_chunk, '"tensor", or a number of elements', show_chunk)
+    chunk: int = option(UNIT, read_chunk, '"tensor", or a number of elements', show_chunk)
     drop: float = option(
         _OFF, number_or_off, 'a part of the elements, from 0 to less than 1, or "off"', show_number_or_off
     )
@@ -62,8 +61,14 @@ class TopK(SelectingStage):
         if sum(given.values()) > 1:
             said = " and ".join(f"{name}={getattr(self, name):g}" for name in given if given[name])
             raise CodecError(f"topk: {said} both say how much is kept; give one")
-        if self.chunk and self.k > self.chunk:
+        if self.chunk_numel and self.k > self.chunk_numel:
             raise CodecError(f"topk: k={self.k} is more than chunk={self.chunk} elements; make k smaller")
+
+    @property
+    def chunk_numel(self) -> int:
+        """Numbers that are chosen from at once, 0: a whole tensor. A given k is of the whole tensor, unless
+        a chunk is given too."""
+        return 0 if self.k and self.chunk == UNIT else self.chunk
 
     @property
     def theta(self) -> float | None:
@@ -77,8 +82,8 @@ class TopK(SelectingStage):
         if self.theta is None or share >= 1:
             return None if self.theta is None else self
         if self.drop != _OFF:
-            return dataclasses.replace(self, drop=share * self.drop)
-        return dataclasses.replace(self, ratio=1 - share * self.theta)
+            return replace(self, drop=share * self.drop)
+        return replace(self, ratio=1 - share * self.theta)
 
     def around(self, coder: Coder) -> Coder:
         if coder.merge is Merge.INT:
@@ -96,14 +101,14 @@ class TopK(SelectingStage):
         if spec.numel == 0:
             return []  # nothing to send
         numel = spec.numel // group
-        if self.k > numel and not self.chunk:
+        if self.k > numel and not self.chunk_numel:
             raise PlanError(
                 f"topk: k={self.k} is more than the {numel} elements of {spec.name}: give a ratio or a "
                 f'smaller k, or keep it dense by a rule ({{"{spec.name}": "dense", "*": "topk:k={self.k}"}})'
             )
-        if self.chunk % group:
+        if self.chunk_numel % group:
             raise PlanError(f"topk: chunk={self.chunk} must be a multiple of {group} behind fourier")
-        chunk = min(self.chunk // group or numel, numel)
+        chunk = min(self.chunk_numel // group or numel, numel)
         if chunk > MAX_CHUNK:
             raise PlanError(
                 f"topk: {spec.name} has {chunk} elements to choose from, more than 2^31 - 1: use chunk="
@@ -131,25 +136,16 @@ class TopKCoder(Coder):
     def merge(self) -> Merge:
         return Merge.GATHER
 
-    @property
-    def shardable(self) -> bool:
-        return False
-
     def bind(self, layout: Layout, place: Place) -> Packer:
-        return TopKPacker(self, layout, place)
+        units = layout.units(unit_size(self.stage.chunk_numel))
+        return TopKPacker(self, units, place)
 
 
-class TopKPacker(Packer):
-    """A payload is the places of all chosen elements, then their values as the inner coder packs them.
-
-    If the inner coder agrees on something, it does so on the chosen values: they are selected when it is
-    asked for its offer, and `encode` packs what was selected then.
-    """
-
-    num_granules = 1
+class TopKPacker(GatherPacker):
+    """A payload is the places of all chosen elements, then their values as the inner coder packs them."""
 
     def __init__(self, coder: TopKCoder, layout: Layout, place: Place) -> None:
-        self.place = place
+        self.coder = coder
         runs, self.num_values, end = [], 0, 0
         chosen, group = [], layout.group
         for spec, offset in zip(layout.specs, layout.offsets, strict=True):
@@ -161,75 +157,37 @@ class TopKPacker(Packer):
                 end = high + -(-count * high_bits(chunk, k, low_bits) // 8)
                 offset += count * chunk * group
                 self.num_values += count * k * group
-            chosen.append(Spec(spec.name, (self.num_values - first,)))
+            chosen.append(replace(spec, shape=(self.num_values - first,), dtype=torch.float32))
         self.table = torch.tensor(runs, dtype=torch.int64).flatten()
-        self.index_bytes, self.aligned_bytes = end, _aligned(end)
+        self.index_bytes, self.aligned_bytes = end, aligned(end)
         # as if alone: values travel undivided, so that what is sent is exactly what is taken from the memory
-        self.inner = coder.coder.bind(Layout.packed(chosen), dataclasses.replace(place, world=1, rank=0))
-        self.agree_words = self.inner.agree_words
-        self.granule_bytes = _aligned(self._values_end)
+        self.inner = coder.coder.bind(Layout.packed(chosen), replace(place, world=1, rank=0))
+        self.values_end = self.aligned_bytes + self.inner.num_granules * self.inner.granule_bytes
+        super().__init__(layout, place, self.values_end)
 
-    @functools.cached_property
-    def values(self) -> Tensor:
-        """Room for the values of every rank's payload."""
-        shape = self.place.world, self.num_values
-        return torch.empty(shape, dtype=torch.float32, device=self.place.device)
-
-    @functools.cached_property
-    def selected(self) -> tuple[Tensor, Tensor]:
-        """Places and values that were chosen for an offer, until they are packed."""
-        places = torch.empty(self.index_bytes, dtype=torch.uint8, device=self.place.device)
-        return places, torch.empty(self.num_values, dtype=torch.float32, device=self.place.device)
-
-    def offer(self, x: Tensor, words: Tensor) -> None:
-        if self.agree_words:
-            places, values = self.selected
-            self.place.kernels.topk.select(x, self.table, places, values)
-            self.inner.offer(values, words)
+    def bound(self, layout: Layout) -> TopKPacker:
+        return TopKPacker(self.coder, layout, self.place)
 
     def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
         if not self.num_values:
             return  # only empty tensors
-        if self.agree_words:
-            places, values = self.selected
-            payload[: self.index_bytes] = places
-        else:
-            values = self.values[0]
-            self.place.kernels.topk.select(x, self.table, payload[: self.index_bytes], values)
+        values = torch.empty(self.num_values, dtype=torch.float32, device=x.device)
+        self.place.kernels.topk.select(x, self.table, payload[: self.index_bytes], values)
         payload[self.index_bytes : self.aligned_bytes] = 0
-        payload[self._values_end : self.granule_bytes] = 0
-        self.inner.encode(values, agreed, key, self._values_in(payload))
+        payload[self.values_end : self.granule_bytes] = 0
+        self.inner.encode(values, agreed, key, payload[self.aligned_bytes : self.values_end])
+
+    def add_up(self, payloads: Tensor, x: Tensor) -> None:
+        count = payloads.shape[0]
+        values = torch.empty(count, self.num_values, dtype=torch.float32, device=x.device)
+        for payload, own in zip(payloads, values, strict=True):
+            self.inner.decode_own(payload[self.aligned_bytes : self.values_end], NO_WORDS, own)
+        self.place.kernels.topk.scatter(
+            payloads.reshape(-1), count, self.table, values.flatten(), 1 / count, x
+        )
 
     def tallies(self) -> dict[str, dict[str, float]]:
         return self.inner.tallies()
-
-    def sum_bytes(self, num_granules: int) -> int:
-        return num_granules * self.granule_bytes * self.place.world
-
-    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
-        sums.copy_(payloads.reshape(-1))
-
-    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
-        self._scatter(sums.reshape(self.place.world, self.granule_bytes), agreed, x)
-
-    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
-        self._scatter(payload[: self.granule_bytes].unsqueeze(0), agreed, x)
-
-    def _scatter(self, payloads: Tensor, agreed: Tensor, x: Tensor) -> None:
-        count = payloads.shape[0]
-        if not self.num_values:
-            return
-        for payload, values in zip(payloads, self.values, strict=False):
-            self.inner.decode_own(self._values_in(payload), agreed, values)
-        values = self.values[:count].flatten()
-        self.place.kernels.topk.scatter(payloads.reshape(-1), count, self.table, values, 1 / count, x)
-
-    @property
-    def _values_end(self) -> int:
-        return self.aligned_bytes + self.inner.num_granules * self.inner.granule_bytes
-
-    def _values_in(self, payload: Tensor) -> Tensor:
-        return payload[self.aligned_bytes : self._values_end]
 
 
 def best_low_bits(chunk: int, k: int) -> int:
@@ -243,7 +201,3 @@ def best_low_bits(chunk: int, k: int) -> int:
     """
     whole = (chunk - 1).bit_length()
     return min(range(whole + 1), key=lambda low: (k * low + high_bits(chunk, k, low), low))
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // ALIGN) * ALIGN

@@ -15,7 +15,7 @@ from thinwire.coders.base import Place
 from thinwire.errors import CodecError
 from thinwire.options import option, read_chunk, show_chunk
 from thinwire.spec import Layout, Spec
-from thinwire.stages.base import BoundStage, LinearStage, Notes
+from thinwire.stages.base import BoundStage, LinearStage, Notes, RangedStage
 
 CHUNK = 4096
 CHUNK_RULE = '"tensor", or an even number of elements'
@@ -94,8 +94,8 @@ class ChunkedStage(LinearStage):
             source, target = source + count * length, target + count * self.width(length)
 
 
-class BoundTransform(BoundStage):
-    """Every batch through the transform of its length."""
+class BoundTransform(RangedStage):
+    """Every batch through the transform of its length; parts are whole chunks."""
 
     def __init__(self, stage: ChunkedStage, layout: Layout, place: Place) -> None:
         self.stage = stage
@@ -113,23 +113,38 @@ class BoundTransform(BoundStage):
             length: stage.transform(length, count, place.device) for length, count in counts.items()
         }
 
-    def forward(self, x: Tensor, agreed: Tensor) -> Tensor:
-        y = x.new_empty(self.out.numel)
-        for batch, numbers, coordinates in self._views(x, y):
-            self.transforms[batch.length].forward(numbers, coordinates)
-        return y
+    def places(self) -> list[int]:
+        return [
+            batch.target + index * self.stage.width(batch.length)
+            for batch in self.batches
+            for index in range(batch.count)
+        ]
 
-    def inverse(self, y: Tensor, x: Tensor) -> None:
-        for batch, numbers, coordinates in self._views(x, y):
-            self.transforms[batch.length].inverse(coordinates, numbers)
+    def prepare(self, agreed: Tensor) -> None:
+        pass
 
-    def _views(self, x: Tensor, y: Tensor) -> Iterator[tuple[Batch, Tensor, Tensor]]:
-        """Every batch with its rows of x and of y."""
+    def forward_range(self, x: Tensor, y: Tensor, first: int, last: int) -> None:
+        for length, numbers, coordinates in self._views(x, y, first, last):
+            self.transforms[length].forward(numbers, coordinates)
+
+    def inverse_range(self, y: Tensor, x: Tensor, first: int, last: int) -> None:
+        for length, numbers, coordinates in self._views(x, y, first, last):
+            self.transforms[length].inverse(coordinates, numbers)
+
+    def _views(self, x: Tensor, y: Tensor, first: int, last: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Every batch, as far as it lies in the numbers first..last, with its rows of x and of y."""
         for batch in self.batches:
-            width = self.stage.width(batch.length)
-            numbers = x[batch.source : batch.source + batch.count * batch.length]
-            coordinates = y[batch.target : batch.target + batch.count * width]
-            yield batch, numbers.view(batch.count, batch.length), coordinates.view(batch.count, width)
+            length, width = batch.length, self.stage.width(batch.length)
+            skipped = max(0, first - batch.target) // width
+            count = min(batch.count, (last - batch.target) // width) - skipped
+            if count > 0:
+                source, target = batch.source + skipped * length, batch.target + skipped * width - first
+                numbers, coordinates = x[source:], y[target:]
+                yield (
+                    length,
+                    numbers[: count * length].view(count, length),
+                    coordinates[: count * width].view(count, width),
+                )
 
 
 def check_chunk(name: str, chunk: int) -> None:

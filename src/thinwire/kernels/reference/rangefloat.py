@@ -118,20 +118,32 @@ def encode(x: Tensor, table: Tensor, fits: Tensor, bits: int, payload: Tensor, l
 def decode(
     payloads: Tensor, num_payloads: int, table: Tensor, fits: Tensor, bits: int, factor: float, x: Tensor
 ) -> None:
-    """x = sum of q * factor in the order of the payloads; NaN for all of a fit if one code of it says so."""
-    rows = payloads.view(num_payloads, -1)
-    codes = [_unpack(row, table, bits) for row in rows]
+    """x = sum of q * factor in the order of the payloads; NaN for all of a fit if one code of it says so.
+
+    `fits`: those of the first payload, then those of the second, and so on.
+    """
+    codes = [_unpack(row, table, bits) for row in payloads.view(num_payloads, -1)]
+    own_fits = fits.view(num_payloads, -1, 2).tolist() if fits.numel() else []
+    _check_fits(own_fits)
     start = 0
-    for (offset, numel), (largest, mantissa) in zip(
-        table.view(-1, 2).tolist(), fits.view(-1, 2).tolist(), strict=True
-    ):
-        own = [rank[start : start + numel] for rank in codes]
-        total = _values(own[0], largest, mantissa, bits) * factor
-        for other in own[1:]:
-            total = total + _values(other, largest, mantissa, bits) * factor
-        bad = any(bool((rank == 2 * positive_codes(bits) + 1).any()) for rank in own)
+    for index, (offset, numel) in enumerate(table.view(-1, 2).tolist()):
+        total, bad = torch.zeros(numel, device=x.device), False
+        for payload, (own, found) in enumerate(zip(codes, own_fits, strict=True)):
+            piece = own[start : start + numel]
+            largest, mantissa = found[index]
+            values = _values(piece, largest, mantissa, bits) * factor
+            total = values if payload == 0 else total + values
+            bad |= bool((piece == 2 * positive_codes(bits) + 1).any())
         x[offset : offset + numel] = torch.nan if bad else total
         start += numel
+
+
+def _check_fits(fits: list[list[list[int]]]) -> None:
+    """They come with a payload: a damaged one must not shift by a negative number of bits."""
+    for own in fits:
+        for largest, mantissa in own:
+            if largest < 0 or not 0 <= mantissa <= 22:
+                raise ValueError("fits: the bit pattern of max|x| and 0 to 22 mantissa bits wanted")
 
 
 def _rows(words: Tensor, table: Tensor) -> Iterator[Tensor]:

@@ -24,7 +24,7 @@ def plan_for(codec: str, layout: Layout) -> Plan:
 def planned_bits(codec: str, layout: Layout, step: int = 0) -> float:
     """Bits an element in a worker's payload, places and scales included; a basis sent once is not."""
     lanes = plan_for(codec, layout).lanes(layout, dry_place(1), step)
-    packers = [packer for lane in lanes for packer in lane.parts]
+    packers = [part.packer for lane in lanes for part in lane.parts]
     payload = sum(packer.num_granules * packer.granule_bytes for packer in packers)
     scales = 4 * sum(lane.bound.packer.agree_words for lane in lanes)
     return 8 * (payload + scales) / layout.numel

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 from thinwire.private.errors import ModelError
 
@@ -58,3 +61,35 @@ def read_bits(text: str) -> Bits:
     weight, activation, *residual = widths
     ends = max(ENDS_BITS, weight, activation)
     return Bits(weight, activation, ends, residual[0] if residual else None)
+
+
+def bits_to_facts(bits: Bits) -> dict[str, Any]:
+    """Widths as plain JSON."""
+    return asdict(bits)
+
+
+def bits_from_facts(facts: Any) -> Bits:
+    """The widths that `bits_to_facts` told of."""
+    try:
+        bits = Bits(**facts)
+        widths = [bits.weight, bits.activation, bits.ends, *bits.weights.values(), *bits.activations.values()]
+        if not all(type(width) is int and 1 <= width <= 24 for width in widths):
+            raise ModelError("bit widths must be whole numbers from 1 to 24")
+    except (TypeError, AttributeError) as error:
+        raise ModelError(
+            f"these are no bit widths ({error}): make them with `thinwire private search`"
+        ) from error
+    return bits
+
+
+def open_bits(text: str) -> Bits:
+    """Widths from a text such as W4A6, or from a file that `thinwire private search --out` wrote."""
+    path = Path(text)
+    if path.suffix != ".json":
+        return read_bits(text)
+    try:
+        return bits_from_facts(json.loads(path.read_text())["bits"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            f"{path} holds no bit widths ({error}): make it with `thinwire private search`"
+        ) from error

@@ -30,11 +30,20 @@ class Sketch:
         self._draw(Input("input", (), (), activation(shape, input_bits), input_bits), 0.5 * 2**input_bits)
 
     def conv(
-        self, name: str, x: str, out: int, kernel: int = 3, stride: int = 1, *, end: bool = False
+        self,
+        name: str,
+        x: str,
+        out: int,
+        kernel: int = 3,
+        stride: int = 1,
+        *,
+        padding: int | None = None,
+        end: bool = False,
     ) -> str:
-        """A convolution that keeps the size (divided by its stride): padding is half the kernel."""
-        taken = self._value(x)
-        side = out_size(taken.shape[1], kernel, stride, kernel // 2)
+        """A convolution; by default it keeps the size (divided by its stride): padding is half the kernel."""
+        taken = self.value(x)
+        padding = kernel // 2 if padding is None else padding
+        side = out_size(taken.shape[1], kernel, stride, padding)
         weight_bits = self._bits.of_weight(name, end)
         depth = taken.shape[0] * kernel**2
         value = accumulator((out, side, side), weight_bits + taken.bits + ceil(log2(depth)))
@@ -46,13 +55,13 @@ class Sketch:
             weight_bits,
             kernel=kernel,
             stride=stride,
-            padding=kernel // 2,
+            padding=padding,
         )
         return self._draw(node, self._product_rms(x, depth, weight_bits))
 
     def linear(self, name: str, x: str, out: int, *, end: bool = True) -> str:
         """A fully connected layer."""
-        taken = self._value(x)
+        taken = self.value(x)
         weight_bits = self._bits.of_weight(name, end)
         value = accumulator((out,), weight_bits + taken.bits + ceil(log2(taken.size)))
         return self._draw(
@@ -62,7 +71,7 @@ class Sketch:
     def relu(self, name: str, x: str, *, end: bool = False, bits: int | None = None) -> str:
         """ReLU and re-quantization to the width of this place in the network."""
         width = self._bits.of_activation(name, end) if bits is None else bits
-        taken = self._value(x)
+        taken = self.value(x)
         top = HEADROOM * self._rms[x] if taken.signed else 2.0**taken.bits
         shift = min(max(0, round(log2(top)) - width), taken.bits - 1)
         node = Requant(name, (x,), (taken,), activation(taken.shape, width), shift, relu=taken.signed)
@@ -72,14 +81,14 @@ class Sketch:
         """The residual sum at accumulator scale."""
         ratio = round(log2(self._rms[x] / self._rms[shortcut]))
         shifts = (max(0, -ratio), max(0, ratio))
-        taken = (self._value(x), self._value(shortcut))
+        taken = (self.value(x), self.value(shortcut))
         bits = 2 + max(value.bits + shift for value, shift in zip(taken, shifts, strict=True))
         node = Add(name, (x, shortcut), taken, accumulator(taken[0].shape, bits), shifts)
         return self._draw(node, sqrt(2) * self._rms[x] * 2 ** shifts[0])
 
     def sum_pool(self, name: str, x: str, kernel: int, *, end: bool = False) -> str:
         """An average pool: sums, and the requant that divides."""
-        taken = self._value(x)
+        taken = self.value(x)
         shape = (taken.shape[0], *(out_size(side, kernel, kernel, 0) for side in taken.shape[1:]))
         value = activation(shape, (taken.high * kernel**2).bit_length())
         pooled = self._draw(
@@ -89,14 +98,14 @@ class Sketch:
 
     def max_pool(self, name: str, x: str, kernel: int, stride: int, padding: int = 0) -> str:
         """A max pool; draw it between a convolution and its relu."""
-        taken = self._value(x)
+        taken = self.value(x)
         shape = (taken.shape[0], *(out_size(side, kernel, stride, padding) for side in taken.shape[1:]))
         value = Value(shape, taken.bits, taken.signed)
         return self._draw(MaxPool(name, (x,), (taken,), value, kernel, stride, padding), self._rms[x])
 
     def finish(self, x: str) -> Graph:
         """The graph whose logits are node x, with worst-case accumulators."""
-        taken = self._value(x)
+        taken = self.value(x)
         self._draw(Output("output", (x,), (taken,), taken), 1.0)
         return Graph(self._name, settled(tuple(self._nodes.values())))
 
@@ -112,7 +121,8 @@ class Sketch:
     def _product_rms(self, x: str, depth: int, weight_bits: int) -> float:
         return sqrt(depth) * TYPICAL_WEIGHT * float(1 << weight_bits) * self._rms[x]
 
-    def _value(self, x: str) -> Value:
+    def value(self, x: str) -> Value:
+        """What a node gives."""
         return self._nodes[x].value
 
     def _draw(self, node: Node, rms: float) -> str:

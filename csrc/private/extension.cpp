@@ -1,0 +1,161 @@
+// Walks the OTs in chunks whose bit rows stay in the cache, then turns 128 bit rows into one 16-byte row per OT.
+#include "extension.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels.h"
+
+namespace tw::crypt {
+namespace {
+
+constexpr size_t kChunk = 16384;            // OTs
+constexpr size_t kChunkBytes = kChunk / 8;  // of one bit row
+
+// Bit rows of one chunk, and their transpose into rows of `groups` * 16 bytes.
+class BitRows {
+ public:
+  explicit BitRows(size_t groups) : groups_(groups), bytes_(groups * 128 * kChunkBytes) {
+    for (size_t r = 0; r < groups * 128; ++r) pointers_.push_back(bytes_.data() + r * kChunkBytes);
+  }
+  uint8_t* row(size_t r) { return bytes_.data() + r * kChunkBytes; }
+  void clear() { std::fill(bytes_.begin(), bytes_.end(), uint8_t{0}); }
+
+  void transpose_into(uint8_t* rows, size_t count) {
+    const size_t stride = 16 * groups_;
+    std::vector<uint8_t> last(128 * stride);
+    for (size_t first = 0; first < count; first += 128) {
+      const bool whole = count - first >= 128;
+      uint8_t* out = whole ? rows + first * stride : last.data();
+      for (size_t g = 0; g < groups_; ++g)
+        kernels().transpose(pointers_.data() + 128 * g, first / 8, out + 16 * g, stride);
+      if (!whole) std::memcpy(rows + first * stride, last.data(), (count - first) * stride);
+    }
+  }
+
+ private:
+  size_t groups_;
+  std::vector<uint8_t> bytes_;
+  std::vector<const uint8_t*> pointers_;
+};
+
+// The next part of a key stream: whole blocks, so that streams stay aligned whatever n was.
+void stream(const Cipher& cipher, uint8_t* out, size_t num_bytes) {
+  std::memset(out, 0, num_bytes);
+  cipher.apply(out, out, num_bytes);
+}
+
+size_t stream_bytes(size_t count) { return (count + 127) / 128 * 16; }
+
+std::vector<Cipher> ciphers(const uint8_t* keys, size_t count) {
+  std::vector<Cipher> made;
+  made.reserve(count);
+  for (size_t i = 0; i < count; ++i) made.emplace_back(Cipher::Mode::kCtr, keys + 16 * i);
+  return made;
+}
+
+bool bit(const uint8_t* bits, size_t i) { return bits[i / 8] >> (i % 8) & 1; }
+
+}  // namespace
+
+SoftSpokenReceiver::SoftSpokenReceiver(int k_, const uint8_t* leaves)
+    : k(k_), leaves_(ciphers(leaves, (size_t{128} / static_cast<size_t>(k_)) << k_)) {}
+
+void SoftSpokenReceiver::extend(const uint8_t* choices, size_t n, uint8_t* message, uint8_t* rows) {
+  const size_t num_trees = 128 / static_cast<size_t>(k), num_leaves = size_t{1} << k, row_bytes = (n + 7) / 8;
+  BitRows v(1);
+  uint8_t leaf[kChunkBytes], u[kChunkBytes];
+  for (size_t first = 0; first < n; first += kChunk) {
+    const size_t count = std::min(kChunk, n - first), wide = stream_bytes(count), exact = (count + 7) / 8;
+    v.clear();
+    for (size_t g = 0; g < num_trees; ++g) {
+      std::memset(u, 0, wide);
+      for (size_t j = 0; j < num_leaves; ++j) {
+        stream(leaves_[g * num_leaves + j], leaf, wide);
+        kernels().xor_into(u, leaf, wide);
+        for (int b = 0; b < k; ++b)
+          if (j >> b & 1) kernels().xor_into(v.row(g * static_cast<size_t>(k) + static_cast<size_t>(b)), leaf, wide);
+      }
+      uint8_t* d = message + g * row_bytes + first / 8;
+      std::memcpy(d, u, exact);
+      kernels().xor_into(d, choices + first / 8, exact);
+    }
+    v.transpose_into(rows + 16 * first, count);
+  }
+}
+
+SoftSpokenSender::SoftSpokenSender(int k_, const uint8_t* leaves, const uint8_t* delta)
+    : k(k_), leaves_(ciphers(leaves, (size_t{128} / static_cast<size_t>(k_)) << k_)) {
+  for (size_t i = 0; i < 128; ++i) delta_.push_back(bit(delta, i));
+}
+
+void SoftSpokenSender::extend(const uint8_t* message, size_t n, uint8_t* rows) {
+  const size_t num_trees = 128 / static_cast<size_t>(k), num_leaves = size_t{1} << k, row_bytes = (n + 7) / 8;
+  BitRows q(1);
+  uint8_t leaf[kChunkBytes];
+  for (size_t first = 0; first < n; first += kChunk) {
+    const size_t count = std::min(kChunk, n - first), wide = stream_bytes(count), exact = (count + 7) / 8;
+    q.clear();
+    for (size_t g = 0; g < num_trees; ++g) {
+      const uint8_t* bits = delta_.data() + g * static_cast<size_t>(k);
+      size_t hidden = 0;
+      for (int b = 0; b < k; ++b) hidden |= static_cast<size_t>(bits[b]) << b;
+      for (size_t j = 0; j < num_leaves; ++j) {
+        if (j == hidden) continue;
+        stream(leaves_[g * num_leaves + j], leaf, wide);
+        for (int b = 0; b < k; ++b)
+          if ((j ^ hidden) >> b & 1)
+            kernels().xor_into(q.row(g * static_cast<size_t>(k) + static_cast<size_t>(b)), leaf, wide);
+      }
+      for (int b = 0; b < k; ++b)
+        if (bits[b])
+          kernels().xor_into(q.row(g * static_cast<size_t>(k) + static_cast<size_t>(b)),
+                             message + g * row_bytes + first / 8, exact);
+    }
+    q.transpose_into(rows + 16 * first, count);
+  }
+}
+
+Kk13Receiver::Kk13Receiver(const uint8_t* seeds) : seeds_(ciphers(seeds, 512)) {}
+
+void Kk13Receiver::extend(const uint8_t* choices, size_t n, uint8_t* message, uint8_t* rows) {
+  const size_t row_bytes = (n + 7) / 8;
+  std::vector<uint8_t> planes(8 * row_bytes);  // plane b holds bit b of every choice
+  for (size_t i = 0; i < n; ++i)
+    for (size_t b = 0; b < 8; ++b)
+      planes[b * row_bytes + i / 8] |= static_cast<uint8_t>((choices[i] >> b & 1) << (i % 8));
+  BitRows t(2);
+  uint8_t other[kChunkBytes];
+  for (size_t first = 0; first < n; first += kChunk) {
+    const size_t count = std::min(kChunk, n - first), wide = stream_bytes(count), exact = (count + 7) / 8;
+    for (size_t p = 0; p < 256; ++p) {
+      stream(seeds_[2 * p], t.row(p), wide);
+      stream(seeds_[2 * p + 1], other, wide);
+      uint8_t* u = message + p * row_bytes + first / 8;
+      std::memcpy(u, t.row(p), exact);
+      kernels().xor_into(u, other, exact);
+      for (size_t b = 0; b < 8; ++b)
+        if (p >> b & 1) kernels().xor_into(u, planes.data() + b * row_bytes + first / 8, exact);
+    }
+    t.transpose_into(rows + 32 * first, count);
+  }
+}
+
+Kk13Sender::Kk13Sender(const uint8_t* seeds, const uint8_t* secret) : seeds_(ciphers(seeds, 256)) {
+  for (size_t i = 0; i < 256; ++i) secret_.push_back(bit(secret, i));
+}
+
+void Kk13Sender::extend(const uint8_t* message, size_t n, uint8_t* rows) {
+  const size_t row_bytes = (n + 7) / 8;
+  BitRows q(2);
+  for (size_t first = 0; first < n; first += kChunk) {
+    const size_t count = std::min(kChunk, n - first), wide = stream_bytes(count), exact = (count + 7) / 8;
+    for (size_t p = 0; p < 256; ++p) {
+      stream(seeds_[p], q.row(p), wide);
+      if (secret_[p]) kernels().xor_into(q.row(p), message + p * row_bytes + first / 8, exact);
+    }
+    q.transpose_into(rows + 32 * first, count);
+  }
+}
+
+}  // namespace tw::crypt

@@ -1,0 +1,66 @@
+"""Message: one predicted message of a protocol; lists of them are what every cost is summed from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from thinwire.private.link.frame import framed_bytes, num_frames
+
+SERVER, CLIENT = 0, 1
+
+
+@dataclass(frozen=True)
+class Message:
+    """`num_bytes` of payload from party `sender`. Lists are in the order in which the client sees them."""
+
+    sender: int
+    num_bytes: int
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes on the wire above TLS (payload and frame headers) and how often the direction changes."""
+
+    from_server_bytes: int = 0
+    from_client_bytes: int = 0
+    frames: int = 0
+    flights: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        """Both directions."""
+        return self.from_server_bytes + self.from_client_bytes
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.from_server_bytes + other.from_server_bytes,
+            self.from_client_bytes + other.from_client_bytes,
+            self.frames + other.frames,
+            self.flights + other.flights,
+        )
+
+
+def traffic(messages: Iterable[Message], before: int | None = None) -> Traffic:
+    """The sum of some messages; `before` is who sent the last message before them.
+
+    >>> traffic([Message(CLIENT, 10), Message(CLIENT, 10), Message(SERVER, 1)])
+    Traffic(from_server_bytes=13, from_client_bytes=44, frames=3, flights=2)
+    """
+    sent, frames, flights = [0, 0], 0, 0
+    for message in messages:
+        if message.num_bytes == 0:
+            continue
+        sent[message.sender] += framed_bytes(message.num_bytes)
+        frames += num_frames(message.num_bytes)
+        flights += message.sender != before
+        before = message.sender
+    return Traffic(sent[SERVER], sent[CLIENT], frames, flights)
+
+
+def last_sender(messages: Sequence[Message], before: int | None) -> int | None:
+    """Who sent last."""
+    for message in reversed(messages):
+        if message.num_bytes:
+            return message.sender
+    return before

@@ -1,0 +1,178 @@
+"""Program: a graph compiled under a variant: exact costs before anything runs, and one party's part in it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import astuple, dataclass, field
+from functools import cached_property
+from time import perf_counter
+
+import numpy as np
+
+from thinwire.private.compiler import steps_of
+from thinwire.private.errors import ModelError
+from thinwire.private.link.channel import Channel
+from thinwire.private.link.counters import Counters
+from thinwire.private.message import SERVER, Traffic, last_sender, traffic
+from thinwire.private.net.graph import WEIGHTS, Graph
+from thinwire.private.net.oracle import check_input
+from thinwire.private.net.value import IntArray
+from thinwire.private.ot.prg import Words
+from thinwire.private.ot.suite import setup_messages
+from thinwire.private.protocols.party import Party
+from thinwire.private.protocols.product import Seeds
+from thinwire.private.protocols.ring import encode
+from thinwire.private.rings import Rings
+from thinwire.private.step import OFFLINE, ONLINE, PHASES, SETUP, Prepared, Run, Step
+from thinwire.private.variant import Variant
+
+__all__ = ["CostRow", "Player", "Program", "compile_graph", "prepare_graph"]
+
+
+@dataclass(frozen=True)
+class CostRow:
+    """What one operator of one layer sends: predicted, or measured with the seconds it took."""
+
+    layer: str
+    operator: str
+    phase: str
+    traffic: Traffic
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """The steps of both parties. Set-up happens once per connection, the rest once per query."""
+
+    graph: Graph
+    variant: Variant
+    batch: int
+    steps: tuple[Step, ...]
+
+    def of_phase(self, phase: str) -> tuple[Step, ...]:
+        """The steps of a phase, in order."""
+        return tuple(step for step in self.steps if step.phase == phase)
+
+    @cached_property
+    def _costs(self) -> tuple[CostRow, ...]:
+        setup = setup_messages(self.variant.kind)
+        rows = [CostRow("", "base_ot", SETUP, traffic(setup))]
+        before = last_sender(setup, None)
+        for phase in PHASES:
+            for step in self.of_phase(phase):
+                if step.messages:
+                    rows.append(CostRow(step.layer, step.operator, phase, traffic(step.messages, before)))
+                    before = last_sender(step.messages, before)
+        return tuple(rows)
+
+    def costs(self) -> tuple[CostRow, ...]:
+        """Predicted rows of a first query: set-up, offline, online, each in the order in which it runs."""
+        return self._costs
+
+    def total(self, *phases: str) -> Traffic:
+        """The predicted sum over phases; all of them if none is named."""
+        chosen = [row.traffic for row in self.costs() if row.phase in (phases or PHASES)]
+        return sum(chosen, Traffic())
+
+    def digest(self) -> bytes:
+        """What both parties must agree on: the public graph, the variant, the batch and every message
+        size."""
+        parts: list[object] = [self.variant, self.batch]
+        parts += [astuple(m) for step in self.steps for m in step.messages]
+        parts += [(s.layer, s.operator, s.phase) for s in self.steps]
+        return hashlib.sha256(repr(parts).encode()).digest()
+
+
+def prepare_graph(graph: Graph, variant: Variant) -> Graph:
+    """The graph as the variant runs it: with or without clamps, with worst-case or tight accumulators.
+
+    The server does this and tells the client the public half.
+    """
+    if not variant.clamp:
+        graph = graph.fast()
+    if variant.tight_acc and graph.acc_rule != WEIGHTS:
+        graph = graph.settle(WEIGHTS)
+    return graph
+
+
+def compile_graph(graph: Graph, variant: Variant, batch: int = 1) -> Program:
+    """The program of a graph; the client compiles the public graph and gets the same steps."""
+    if batch < 1:
+        raise ModelError(f"a batch of {batch} pictures cannot be run: give 1 or more")
+    return Program(graph, variant, batch, tuple(steps_of(Rings(graph, variant, batch))))
+
+
+@dataclass
+class Player:
+    """One party of a program on one connection.
+
+    1. `setup` once: base OTs, seeds of the weights.
+    2. `prepare` once per query, before its input exists: products of fresh masks.
+    3. `infer` once per query. Every query takes pads, masks and indices that no other one has used.
+    """
+
+    program: Program
+    role: int
+    channel: Channel
+    seed: bytes | None = None  # for tests only
+    context: bytes = b""
+    rows: list[CostRow] = field(default_factory=list)
+    _party: Party | None = None
+    _seeds: dict[str, Seeds] = field(default_factory=dict)
+    _prepared: list[Prepared] = field(default_factory=list)
+
+    def setup(self) -> None:
+        """Base OTs and what depends on the weights alone."""
+        start, before = perf_counter(), self.channel.counters
+        context = self.program.digest() + self.context
+        self._party = Party.start(self.role, self.channel, self.program.variant.kind, self.seed, context)
+        self._note("", "base_ot", SETUP, start, before)
+        self._play(SETUP, self._run(Prepared()))
+
+    def prepare(self) -> None:
+        """The offline phase of one query."""
+        prepared = Prepared()
+        self._play(OFFLINE, self._run(prepared))
+        self._prepared.append(prepared)
+
+    def infer(self, x: IntArray | None = None) -> IntArray | None:
+        """The online phase: the client gives pictures (batch, *shape) and gets the output, the server
+        None."""
+        graph = self.program.graph
+        if self.role == SERVER:
+            share = np.zeros(graph.input.value.size * self.program.batch, np.uint64)
+        else:
+            share = self._checked(x)
+        if not self._prepared:
+            self.prepare()
+        run = self._run(self._prepared.pop(0))
+        run.shares[graph.input.name] = share
+        self._play(ONLINE, run)
+        return run.result
+
+    def _checked(self, x: IntArray | None) -> Words:
+        """The client's pictures; refused before anything of them is used."""
+        if x is None:
+            raise ModelError("the client must give its pictures")
+        pictures = check_input(self.program.graph, x)
+        if len(pictures) != self.program.batch:
+            raise ModelError(f"{len(pictures)} pictures for a program of batch {self.program.batch}")
+        return encode(pictures, 64)
+
+    def _run(self, prepared: Prepared) -> Run:
+        if self._party is None:
+            raise ModelError("the connection is not set up: call setup first")
+        return Run(self._party, self.program.graph, self.program.batch, self._seeds, prepared)
+
+    def _play(self, phase: str, run: Run) -> None:
+        for step in self.program.of_phase(phase):
+            start, before = perf_counter(), self.channel.counters
+            step.act(run)
+            self._note(step.layer, step.operator, phase, start, before)
+
+    def _note(self, layer: str, operator: str, phase: str, start: float, before: Counters) -> None:
+        passed = self.channel.counters - before
+        sent, received = passed.sent_bytes, passed.received_bytes
+        server, client = (sent, received) if self.role == SERVER else (received, sent)
+        counted = Traffic(server, client, passed.sent_frames + passed.received_frames, passed.flights)
+        self.rows.append(CostRow(layer, operator, phase, counted, perf_counter() - start))

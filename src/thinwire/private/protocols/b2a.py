@@ -1,0 +1,67 @@
+"""B2A and Mux: shared bits become numbers, and select numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from thinwire.private.message import SERVER
+from thinwire.private.ot.kind import OtKind
+from thinwire.private.ot.prg import Bytes, Words
+from thinwire.private.protocols.cot import Cot, CotPair
+from thinwire.private.protocols.operator import Messages, Operator
+from thinwire.private.protocols.party import Party
+from thinwire.private.protocols.ring import keep_if, negate_if, reduce
+
+
+@dataclass(frozen=True)
+class B2A(Operator):
+    """A shared bit as a number mod 2^l: b = b0 + b1 - 2 b0 b1; the product is a COT with D = -2 b0, c = b1.
+
+    Cost: c2 + l bits.
+    """
+
+    count: int
+    width: int
+    kind: OtKind
+
+    @property
+    def _cot(self) -> Cot:
+        return Cot(self.count, self.width, SERVER, self.kind)
+
+    def messages(self) -> Messages:
+        return self._cot.messages()
+
+    def run(self, party: Party, bits: Bytes) -> Words:
+        """Shares of b mod 2^l."""
+        own = bits.astype(np.uint64)
+        if party.is_server:
+            return reduce(own - self._cot.send(party, np.uint64(0) - own - own), self.width)
+        return reduce(own + self._cot.receive(party, bits), self.width)
+
+
+@dataclass(frozen=True)
+class Mux(Operator):
+    """MUX_l: b * x of a shared bit and a shared number: two COTs, D_i = x_i (1 - 2 b_i), choice b_{1-i}.
+
+    b x_i = b_i x_i + b_{1-i} x_i (1 - 2 b_i). Cost: 2 (c2 + l) bits; `chosen`, as in SCI's ReLU: 2 (c2 +
+    2 l).
+    """
+
+    count: int
+    width: int
+    kind: OtKind
+    chosen: bool = False
+
+    @property
+    def _pair(self) -> CotPair:
+        return CotPair(self.count, self.width, self.kind, self.chosen)
+
+    def messages(self) -> Messages:
+        return self._pair.messages()
+
+    def run(self, party: Party, bits: Bytes, x: Words) -> Words:
+        """Shares of b * x mod 2^l."""
+        own, received = self._pair.run(party, bits, negate_if(x, bits, self.width))
+        return reduce(keep_if(x, bits) - own + received, self.width)

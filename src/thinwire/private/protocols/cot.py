@@ -1,0 +1,99 @@
+"""Cot: correlated OT, the work horse: the sender gets r, the receiver r + c * D."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from thinwire.private.message import CLIENT, SERVER, Message
+from thinwire.private.ot.batch import Batch
+from thinwire.private.ot.kind import OtKind
+from thinwire.private.ot.packing import pack, packed_bytes, unpack
+from thinwire.private.ot.prg import Bytes, Words
+from thinwire.private.protocols.operator import Messages, Operator
+from thinwire.private.protocols.party import Party
+from thinwire.private.protocols.ring import keep_if, reduce
+
+
+@dataclass(frozen=True)
+class Cot(Operator):
+    """COT_l. The sender inputs D in Z_{2^l}, the receiver a bit c.
+
+    1. The receiver sends the rows of its choices (c2 bits each).
+    2. The sender's share is r = pad_0; it sends z = r + D - pad_1 (l bits).
+    3. The receiver takes pad_0 = r, or z + pad_1 = r + D.
+
+    Cost per element: c2 + l bits.
+    """
+
+    count: int
+    width: int
+    sender: int
+    kind: OtKind
+
+    def messages(self) -> Messages:
+        return (
+            Message(1 - self.sender, self.kind.row_bytes(self.count)),
+            Message(self.sender, packed_bytes(self.count, self.width)),
+        )
+
+    def send(self, party: Party, correlation: Words) -> Words:
+        """The sender's part: r."""
+        zero, one = party.sender_pads(party.offer(self.count))
+        party.send_ring(zero + correlation - one, self.width)
+        return reduce(zero, self.width)
+
+    def receive(self, party: Party, choices: Bytes) -> Words:
+        """The receiver's part: r + c * D."""
+        pads = party.receiver_pads(party.choose(choices))
+        z = party.receive_ring(self.count, self.width)
+        return reduce(pads + keep_if(z, choices), self.width)
+
+
+@dataclass(frozen=True)
+class CotPair(Operator):
+    """Two COTs at once, one in each direction; their messages cross.
+
+    `chosen` sends both messages of each OT instead of one correction, as SCI's ReLU does.
+    Cost per element: 2 (c2 + l) bits; chosen: 2 (c2 + 2 l).
+    """
+
+    count: int
+    width: int
+    kind: OtKind
+    chosen: bool = False
+
+    def messages(self) -> Messages:
+        rows = self.kind.row_bytes(self.count)
+        reply = packed_bytes(self.count, self.width) * (1 + self.chosen)
+        return tuple(Message(sender, size) for size in (rows, reply) for sender in (CLIENT, SERVER))
+
+    def run(self, party: Party, choices: Bytes, correlation: Words) -> tuple[Words, Words]:
+        """(r of the COT in which this party sends, what it receives in the other)."""
+        chosen = party.choose(choices)
+        offered = party.offer(self.count)
+        own, theirs = (self._run_chosen if self.chosen else self._run_cot)(
+            party, offered, chosen, choices, correlation
+        )
+        return reduce(own, self.width), reduce(theirs, self.width)
+
+    def _run_cot(
+        self, party: Party, offered: Batch, chosen: Batch, choices: Bytes, correlation: Words
+    ) -> tuple[Words, Words]:
+        zero, one = party.sender_pads(offered)
+        party.send_ring(zero + correlation - one, self.width)
+        pads = party.receiver_pads(chosen)
+        z = party.receive_ring(self.count, self.width)
+        return zero, pads + keep_if(z, choices)
+
+    def _run_chosen(
+        self, party: Party, offered: Batch, chosen: Batch, choices: Bytes, correlation: Words
+    ) -> tuple[Words, Words]:
+        share = party.prg.ring(self.count, self.width)
+        zero, one = party.sender_pads(offered)
+        both = [bytes(pack(zero + share, self.width)), bytes(pack(one + share + correlation, self.width))]
+        party.channel.send(b"".join(both))
+        pads = party.receiver_pads(chosen)
+        size = packed_bytes(self.count, self.width)
+        wire = party.channel.receive(2 * size)
+        first, second = (unpack(wire[i * size : (i + 1) * size], self.count, self.width) for i in (0, 1))
+        return share, keep_if(first, 1 - choices) + keep_if(second, choices) - pads

@@ -1,0 +1,131 @@
+"""Whole networks: every variant equals the integer oracle bit for bit and sends exactly what it predicted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.private.pair import both
+
+from thinwire.private.errors import ModelError
+from thinwire.private.link.memory import memory_pair
+from thinwire.private.message import CLIENT, SERVER
+from thinwire.private.net import oracle
+from thinwire.private.net.bits import read_bits
+from thinwire.private.net.draw import random_pictures, with_random_weights
+from thinwire.private.net.graph import Graph
+from thinwire.private.net.nodes import Output, Requant
+from thinwire.private.net.sketch import Sketch
+from thinwire.private.net.value import IntArray
+from thinwire.private.net.zoo import build
+from thinwire.private.program import Player, Program, compile_graph, prepare_graph
+from thinwire.private.variant import VARIANTS, Variant, variant
+
+
+def residual_net(bits: str) -> Graph:
+    """A tiny residual network with a 1x1 shortcut, a max pool and an average pool."""
+    net = Sketch("tiny", (2, 8, 8), 8, read_bits(bits))
+    x, shortcut = net.residual("relu0", net.max_pool("pool0", net.conv("conv0", "input", 4, end=True), 2, 2))
+    y = net.conv("conv1", x, 4)
+    x, shortcut = net.residual("relu1", net.add("add1", y, shortcut))
+    total = net.add("add2", net.conv("conv2", x, 6, stride=2), net.conv("conv3", x, 6, 1, 2))
+    x = net.sum_pool("pool", net.relu("relu2", total), 2, end=True)
+    return calm(net.finish(net.linear("fc", x, 5)))
+
+
+def calm(graph: Graph) -> Graph:
+    """Shifts so large that random weights overflow nowhere: what the fast mode asks for."""
+    changed = {
+        node.name: replace(node, shift=max(node.shift, node.taken[0].bits - 1 - node.value.bits))
+        for node in graph.of(Requant)
+        if node.relu
+    }
+    return graph.map(lambda node: changed.get(node.name, node))
+
+
+def players(graph: Graph, chosen: Variant, batch: int, seed: bytes | None = None) -> tuple[Player, Player]:
+    ready = prepare_graph(with_random_weights(graph), chosen)
+    programs = [compile_graph(view, chosen, batch) for view in (ready, ready.public())]
+    assert programs[SERVER].digest() == programs[CLIENT].digest()
+    channels = memory_pair(20.0)
+    seeds = [None if seed is None else seed + bytes([role]) for role in (SERVER, CLIENT)]
+    server, client = (Player(programs[role], role, channels[role], seeds[role]) for role in (SERVER, CLIENT))
+    return server, client
+
+
+def infer(server: Player, client: Player, x: IntArray) -> IntArray:
+    return both(server.infer, lambda: client.infer(x))[1]
+
+
+def predicted(program: Program) -> list[tuple[object, ...]]:
+    return [(row.layer, row.operator, row.phase, row.traffic) for row in program.costs()]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("net", ["digits", "tiny"])
+def test_a_private_run_equals_the_oracle_and_its_prediction(name: str, net: str) -> None:
+    chosen = VARIANTS[name]
+    bits = "W3A6" if chosen.bits == "list" else chosen.bits
+    graph = residual_net(bits) if net == "tiny" else calm(build("digits", read_bits(bits)))
+    batch = 2 if net == "tiny" else 1
+    server, client = players(graph, chosen, batch)
+    x = random_pictures(graph, batch)
+    both(server.setup, client.setup)
+    y = infer(server, client, x)
+    assert np.array_equal(y, oracle.run(server.program.graph, x))
+    for player in (server, client):
+        rows = [(r.layer, r.operator, r.phase, r.traffic) for r in player.rows if r.traffic.frames]
+        if player is client:
+            assert rows == predicted(client.program)
+        else:  # messages that cross are seen in the other order: flights are those of the client
+            told = [(*row[:3], replace(row[3], flights=0)) for row in predicted(server.program)]
+            assert [(*row[:3], replace(row[3], flights=0)) for row in rows] == told
+
+
+def test_only_the_class_is_revealed_when_the_output_is_an_argmax() -> None:
+    graph = calm(build("digits", read_bits("W3A6")))
+    shown = graph.map(lambda node: replace(node, argmax=True) if isinstance(node, Output) else node)
+    server, client = players(shown, variant("ours"), 3)
+    x = random_pictures(shown, 3)
+    both(server.setup, client.setup)
+    assert np.array_equal(infer(server, client, x), oracle.run(server.program.graph, x))
+
+
+def test_queries_of_one_client_share_the_set_up_and_no_pad() -> None:
+    graph = calm(build("digits", read_bits("W3A6")))
+    server, client = players(graph, variant("ours"), 1)
+    both(server.setup, client.setup)
+    once = server.channel.counters.total_bytes
+    sent: list[bytes] = []
+    push = client.channel._push
+    client.channel._push = lambda message: (sent.append(bytes(message)), push(message))[1]  # type: ignore
+    x = random_pictures(graph, 1)
+    for _ in range(2):
+        both(server.prepare, client.prepare)
+        assert np.array_equal(infer(server, client, x), oracle.run(server.program.graph, x))
+    total = server.program.total
+    assert server.channel.counters.total_bytes - once == 2 * total("offline", "online").total_bytes
+    # The same picture twice: with a pad or a mask used twice, messages of the client would repeat.
+    long = [message for message in sent if len(message) > 16]
+    assert len(set(long)) == len(long)
+
+
+def test_the_program_of_another_model_has_another_digest() -> None:
+    chosen = variant("ours")
+    digests = {compile_graph(build("digits", read_bits(bits)), chosen).digest() for bits in ("W3A6", "W4A6")}
+    assert len(digests | {compile_graph(build("digits", read_bits("W3A6")), variant("S6")).digest()}) == 3
+
+
+def test_pictures_out_of_range_or_of_another_number_are_refused() -> None:
+    graph = build("digits", read_bits("W3A6"))
+    server, client = players(graph, variant("ours"), 1)
+    both(server.setup, client.setup)
+    both(server.prepare, client.prepare)
+    with pytest.raises(ModelError, match="range"):
+        client.infer(random_pictures(graph, 1) + 32)
+
+
+def test_a_batch_of_none_is_refused() -> None:
+    with pytest.raises(ModelError, match="batch of 0"):
+        compile_graph(build("digits", read_bits("W3A6")), variant("ours"), 0)

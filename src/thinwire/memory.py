@@ -12,7 +12,8 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from thinwire.errors import CodecError, PlanError
+from thinwire.errors import CodecError
+from thinwire.names import check_name
 from thinwire.options import (
     number_or_off,
     option,
@@ -326,8 +327,7 @@ def memory_name(text: str) -> str:
 
 def _read(text: str) -> tuple[Kind, Any]:
     name = memory_name(text)
-    if name not in MEMORIES:
-        raise PlanError(f'there is no memory "{name}": known are {", ".join(MEMORIES)}')
+    check_name("memory", text, MEMORIES)
     kind, place = MEMORIES[name], f'memory "{text}"'
     texts = option_texts(text.partition(":")[2], kind.bare, name, place)
     return kind, kind.options(**read_options(kind.options, texts, f"{place}: {name}"))

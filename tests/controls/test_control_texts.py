@@ -35,7 +35,10 @@ def test_texts_and_back() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("gard", 'no control "gard": known are constant, steps, epochs, diminish, guard'),
+        (
+            "gard",
+            'no control "gard": did you mean "guard"? known are constant, steps, epochs, diminish, guard',
+        ),
         ("guard:pat=3", 'no option "pat"'),
         ("guard:3", "takes no bare value"),
         ("guard:window=x", 'window="x" does not fit'),

@@ -12,6 +12,9 @@ import typer
 
 from thinwire.cli.options import split_codecs
 from thinwire.errors import LabError
+from thinwire.names import check_codec_names
+from thinwire.rate import rate_or_none
+from thinwire.words import counted
 
 if TYPE_CHECKING:
     from thinwire.lab.network import Network
@@ -22,7 +25,7 @@ bench = typer.Typer(
 )
 
 Hosts = Annotated[int, typer.Option(help="Number of hosts.", min=1)]
-Rate = Annotated[str, typer.Option(help="Rate of every link: 100mbit, 1gbit, ...")]
+Rate = Annotated[str, typer.Option(help="Rate of every link: 100mbit, 1gbit, ..., or none: no limit.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON row per line, nothing else on stdout.")]
 NetworkChoice = Annotated[
     str, typer.Option("--network", help="auto, netlab (root; the kernel shapes real links) or emulated.")
@@ -97,16 +100,19 @@ def exchange(
       thinwire bench exchange --rate 200mbit --codecs dense,gradiveq:8 --pipeline both --trace timeline.html
       thinwire bench exchange --hosts 8 --rate 100mbit --json
     """
+    names = split_codecs(codecs)
+    for name in names:
+        check_codec_names(name)  # a wrong text is refused here, once, and not by every worker
+    if pipeline not in PIPELINES:
+        raise LabError(f'--pipeline "{pipeline}" must be one of {", ".join(PIPELINES)}')
+    limit = rate_or_none(rate)
     from thinwire.catalog import parse
     from thinwire.lab.bench.exchange import Job
     from thinwire.lab.network import open_network
 
-    names = split_codecs(codecs)
     for name in names:
-        parse(name)  # a wrong text is refused here, once, and not by every worker
-    if pipeline not in PIPELINES:
-        raise LabError(f'--pipeline "{pipeline}" must be one of {", ".join(PIPELINES)}')
-    with open_network(rate, hosts, network) as made:
+        parse(name)
+    with open_network(limit, hosts, network) as made:
         emulated = made.emulated_rate is not None
         job = Job(tuple(names), numel, repeats, rate, emulated, PIPELINES[pipeline], trace is not None)
         rows = _results("thinwire.lab.bench.exchange", asdict(job), made, hosts, as_json, trace)
@@ -118,7 +124,12 @@ def exchange(
             ("bytes a worker", lambda r: f"{r['bytes_per_worker']:,.0f}"),
             ("planned", lambda r: f"{r['planned_bytes_per_worker']:,}"),
         ]
-        _print(rows, columns, f"{numel:,} elements, {hosts} hosts, {rate}: {made.note()}", as_json)
+        _print(
+            rows,
+            columns,
+            f"{numel:,} elements, {counted(hosts, 'host')}, {_shown(limit)}: {made.note()}",
+            as_json,
+        )
 
 
 @bench.command()
@@ -145,6 +156,7 @@ def step(
       thinwire bench step --model alexnet --hosts 4 --rate 100mbit
       thinwire bench step --model resnet20 --hooks ddp,ddp-fp16,terngrad --json
     """
+    limit = rate_or_none(rate)
     from thinwire.lab.bench.step import Job, check_hooks, with_controls
     from thinwire.lab.models import model_card
     from thinwire.lab.network import open_network
@@ -152,7 +164,7 @@ def step(
     model_card(model)
     names = with_controls(split_codecs(hooks))
     check_hooks(names)
-    with open_network(rate, hosts, network) as made:
+    with open_network(limit, hosts, network) as made:
         job = Job(model, batch, names, repeats, rate, made.emulated_rate is not None)
         rows = _results("thinwire.lab.bench.step", asdict(job), made, hosts, as_json)
         columns: list[Column] = [
@@ -162,7 +174,12 @@ def step(
             ("vs floor", lambda r: f"{r['floor_ratio']:.2f}x"),
             ("bytes a worker", lambda r: f"{r['bytes_per_worker']:,.0f}"),
         ]
-        _print(rows, columns, f"{model}, batch {batch}, {hosts} hosts, {rate}: {made.note()}", as_json)
+        _print(
+            rows,
+            columns,
+            f"{model}, batch {batch}, {counted(hosts, 'host')}, {_shown(limit)}: {made.note()}",
+            as_json,
+        )
 
 
 def _results(
@@ -189,6 +206,10 @@ def _results(
                 yield {key: value for key, value in row.items() if key != "row"}
             elif row["row"] == "trace" and trace is not None:
                 write_trace(trace, [Bar(**bar) for bar in row["bars"]])
+
+
+def _shown(limit: str | None) -> str:
+    return limit or "no limit"
 
 
 def _print(rows: Iterator[Row], columns: Sequence[Column], title: str, as_json: bool) -> None:

@@ -28,10 +28,13 @@ def plan(
     """
     import thinwire as tw
     from thinwire.lab.asked import read_asked
+
+    asked = read_asked(codec)
+    asked.check_names()
     from thinwire.lab.models import model_card
     from thinwire.plan import mean_bytes
 
-    made = read_asked(codec).plan(tw.Model.of(model_card(model).build(seed=0)), workers)
+    made = asked.plan(tw.Model.of(model_card(model).build(seed=0)), workers)
     if not as_json:
         typer.echo(str(made))
         return

@@ -261,7 +261,7 @@ class Compressor:
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> NotTaken:
         """Goes on where `state` was taken; refuses the state of another model, codec, version or rank.
 
-        With `strict=False` (layers were frozen since, or thawed, or have another codec) it takes what fits
+        `strict`: if False (layers were frozen since, or thawed, or have another codec) it takes what fits
         and returns the names of what it did not take, as torch's modules do.
         """
         self._want_names("load_state_dict")

@@ -10,12 +10,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import thinwire as tw
 from thinwire.errors import LabError
-from thinwire.lab.asked import read_asked
+from thinwire.lab.asked import DDP, DDP_FP16, DDP_POWERSGD, read_asked
 from thinwire.spec import Spec
 
-DDP = "ddp"
-DDP_FP16 = "ddp-fp16"
-DDP_POWERSGD = "ddp-powersgd"
 POWERSGD_START_STEP = 2  # PyTorch wants the buckets rebuilt first
 ONE_BUCKET_MB = 100_000.0  # with two buckets PyTorch's PowerSGD deadlocks on gloo
 SAMPLE = tw.Model((Spec("sample", (1024, 1024)),))  # what options are tried on before any process is started

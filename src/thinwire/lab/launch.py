@@ -96,12 +96,20 @@ def launch(
     return outcome_from_rows(label, asked, recipe.codec, recipe.seed, task.metric, rows), rows
 
 
-def check(recipe: Recipe, task: Task, stops: Stops) -> None:
-    """Refuse a wrong codec, model, size or checkpoint once, before every worker does it."""
+def check_names(recipe: Recipe) -> None:
+    """Refuse a wrong codec or model before any data are loaded."""
     from thinwire.lab.hook import check_codec
-    from thinwire.lab.models import fit_check
+    from thinwire.lab.models import model_card
 
     check_codec(recipe.codec)
+    model_card(recipe.model)
+
+
+def check(recipe: Recipe, task: Task, stops: Stops) -> None:
+    """Refuse a wrong codec, model, size or checkpoint once, before every worker does it."""
+    from thinwire.lab.models import fit_check
+
+    check_names(recipe)
     fit_check(recipe.model, task.name, task.train.x.shape[1:])
     recipe.steps_per_epoch(len(task.train))
     stops.check(recipe)

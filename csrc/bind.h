@@ -1,4 +1,4 @@
-// What the binding files share: array types, checks, and the list of instruction sets.
+// What the binding files share: array types, checks, and the choice of kernels.
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "cpu.h"
+
 namespace nb = nanobind;
 
 template <typename T>
@@ -18,19 +20,19 @@ inline void require(bool fits, const char* what) {
   if (!fits) throw std::invalid_argument(what);
 }
 
-// The instruction sets this machine can run, the best one first.
-inline std::vector<std::string> instruction_sets() {
-  std::vector<std::string> names;
-#ifdef TW_HAVE_avx512
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi"))
-    names.emplace_back("avx512");
-#endif
-#ifdef TW_HAVE_avx2
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2")) names.emplace_back("avx2");
-#endif
-  names.emplace_back("portable");
-  return names;
+// Products of sizes: what does not fit 63 bits, or is negative, cannot be the size of anything.
+inline int64_t product(int64_t a, int64_t b, const char* what) {
+  int64_t result = 0;
+  require(a >= 0 && b >= 0 && !__builtin_mul_overflow(a, b, &result), what);
+  return result;
+}
+
+// How many payloads lie end to end; they must be equally long.
+constexpr int64_t kMostPayloads = 65535;
+inline size_t check_payloads(int64_t num_payloads, size_t bytes) {
+  require(num_payloads >= 1 && num_payloads <= kMostPayloads && bytes % static_cast<size_t>(num_payloads) == 0,
+          "payloads: uneven sizes");
+  return bytes / static_cast<size_t>(num_payloads);
 }
 
 // Picks one family's kernels by name, for example TW_PICK(ternary, "avx2"); only sets that run here can be had.

@@ -1,17 +1,11 @@
 // The QSGD kernels for Python: checks every table and size, then releases the GIL.
 #include "bind_segments.h"
+#include "bind_words.h"
 #include "qsgd.h"
 
 namespace {
 
 void check_bits(int bits) { require(bits >= 2 && bits <= 8, "bits: 2 to 8 wanted"); }
-
-void check_sum(int64_t zero, int sum_digits) {
-  require(zero >= 1 && zero <= 32767 && sum_digits >= 1 && sum_digits <= 20, "sum width");
-  uint64_t limit = 1;
-  for (int k = 0; k < sum_digits && limit <= (uint64_t{1} << 32); ++k) limit *= static_cast<uint64_t>(2 * zero + 1);
-  require(limit <= (uint64_t{1} << 32), "sum width");
-}
 
 int64_t rows_of(size_t payload_bytes, int bits) {
   return static_cast<int64_t>(payload_bytes) / tw::field_granule_bytes(bits) * tw::field_rows(bits);
@@ -41,11 +35,11 @@ class Qsgd {
     check_bits(bits);
     require(num_payloads >= 1 && num_payloads <= 32767, "sum width");
     check_sum(num_payloads * ((1 << (bits - 1)) - 1), sum_digits);
-    const int64_t granule_bytes = num_payloads * tw::field_granule_bytes(bits);
-    require(static_cast<int64_t>(payloads.size()) % granule_bytes == 0, "payloads: uneven sizes");
-    const int64_t granules = static_cast<int64_t>(payloads.size()) / granule_bytes;
-    const int64_t packs = (granules * tw::field_rows(bits) + sum_digits - 1) / sum_digits;
-    require(static_cast<int64_t>(words.size()) == packs * tw::kRow, "words: wrong size");
+    const auto payload_bytes = static_cast<int64_t>(check_payloads(num_payloads, payloads.size()));
+    require(payload_bytes % tw::field_granule_bytes(bits) == 0, "payloads: uneven sizes");
+    const int64_t granules = payload_bytes / tw::field_granule_bytes(bits);
+    const int64_t rows = granules * tw::field_rows(bits);
+    require(static_cast<int64_t>(words.size()) == words_of(rows, sum_digits), "words: wrong size");
     nb::gil_scoped_release release;
     kernels_->add(payloads.data(), num_payloads, granules, bits, sum_digits,
                   reinterpret_cast<uint32_t*>(words.data()));
@@ -54,10 +48,8 @@ class Qsgd {
   void decode_sum(Flat<const int32_t> words, int64_t num_shards, int64_t rows_per_shard, int zero, int sum_digits,
                   Flat<const int64_t> table, Flat<const float> steps, Flat<float> x) const {
     check_sum(zero, sum_digits);
-    require(num_shards >= 1 && rows_per_shard >= 0, "words: wrong size");
-    const int64_t packs = (rows_per_shard + sum_digits - 1) / sum_digits;
-    require(static_cast<int64_t>(words.size()) == num_shards * packs * tw::kRow, "words: wrong size");
-    const Segments segments(table, x.size(), steps.size(), num_shards * rows_per_shard);
+    const int64_t rows = check_shards(words.size(), num_shards, rows_per_shard, sum_digits);
+    const Segments segments(table, x.size(), steps.size(), rows);
     nb::gil_scoped_release release;
     kernels_->decode_sum(reinterpret_cast<const uint32_t*>(words.data()), num_shards, rows_per_shard, zero, sum_digits,
                          segments.data(), segments.count(), steps.data(), x.data());
@@ -66,9 +58,8 @@ class Qsgd {
   void decode_own(Flat<const uint8_t> payloads, int64_t num_payloads, int bits, Flat<const int64_t> table,
                   Flat<const float> steps, Flat<float> x) const {
     check_bits(bits);
-    require(num_payloads >= 1 && payloads.size() % static_cast<size_t>(num_payloads) == 0, "payloads: uneven sizes");
+    const size_t payload_bytes = check_payloads(num_payloads, payloads.size());
     require(steps.size() % static_cast<size_t>(num_payloads) == 0, "steps: uneven sizes");
-    const size_t payload_bytes = payloads.size() / static_cast<size_t>(num_payloads);
     const size_t num_steps = steps.size() / static_cast<size_t>(num_payloads);
     const Segments segments(table, x.size(), num_steps, rows_of(payload_bytes, bits));
     nb::gil_scoped_release release;

@@ -56,7 +56,7 @@ class Rangefloat {
                Flat<int32_t> words) const {
     check_bits(bits);
     const Spans spans(table, x.size());
-    require(first >= 0 && count >= 0 && count <= kMostMantissa + 1 && first + count <= kMostMantissa + 1,
+    require(first >= 0 && count >= 0 && count <= kMostMantissa + 1 && first <= kMostMantissa + 1 - count,
             "mantissa bits: 0 to 22 wanted");
     require(largest >= 0, "largest: the bit pattern of max|x| wanted");
     require(words.size() == static_cast<size_t>(spans.count() * (count + (largest == 0))), "words: wrong size");
@@ -80,11 +80,9 @@ class Rangefloat {
               int bits, float factor, Flat<float> x) const {
     check_bits(bits);
     const Spans spans(table, x.size());
-    require(num_payloads >= 1 && payloads.size() % static_cast<size_t>(num_payloads) == 0, "payloads: uneven sizes");
-    const auto payload_bytes = static_cast<int64_t>(payloads.size()) / num_payloads;
+    const auto payload_bytes = static_cast<int64_t>(check_payloads(num_payloads, payloads.size()));
     require(payload_bytes >= spans.stream_bytes(bits), "payloads: too small");
-    require(spans.count() == 0 || num_payloads <= static_cast<int64_t>(fits.size()), "fits: two words a span wanted");
-    const tw::Fit* found = check_fits(fits, num_payloads * spans.count());
+    const tw::Fit* found = check_fits(fits, product(num_payloads, spans.count(), "fits: two words a span wanted"));
     nb::gil_scoped_release release;
     kernels_->decode(payloads.data(), num_payloads, payload_bytes, spans.data(), found, spans.count(), bits, factor,
                      x.data());

@@ -18,11 +18,11 @@ class Segments {
       const int64_t size = static_cast<int64_t>(x_size);
       require(s.offset >= 0 && s.numel >= 0 && s.offset <= size && s.numel <= size - s.offset,
               "segment table: a tensor lies outside the buffer");
-      require(s.block >= 0 && s.block % tw::kRow == 0, "segment table: block is not a multiple of 32");
+      require(s.block >= 0 && s.block < kHuge && s.block % tw::kRow == 0, "segment table: block is not a multiple of 32");
       require(s.start >= 0 && s.start < kHuge && s.start % tw::kRow == 0,
               "segment table: start is not a multiple of 32");
       require(s.scale >= 0 && s.scale < kHuge &&
-                  s.scale_index(std::max<int64_t>(s.numel, 1) - 1) < static_cast<int64_t>(scales_size),
+                  tw::scale_index(s, std::max<int64_t>(s.numel, 1) - 1) < static_cast<int64_t>(scales_size),
               "segment table: a scale lies outside the table of scales");
       require(s.row >= last_row && s.row < kHuge, "segment table: rows overlap");
       last_row = s.row + (s.numel + tw::kRow - 1) / tw::kRow;

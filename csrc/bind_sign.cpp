@@ -23,9 +23,8 @@ class Sign {
 
   void decode(Flat<const uint8_t> payloads, int64_t num_payloads, Flat<const int64_t> table, Flat<const float> low,
               Flat<const float> high, Flat<float> x) const {
-    require(num_payloads >= 1 && payloads.size() % static_cast<size_t>(num_payloads) == 0, "payloads: uneven sizes");
+    const size_t payload_bytes = check_payloads(num_payloads, payloads.size());
     require(low.size() == high.size() && low.size() % static_cast<size_t>(num_payloads) == 0, "values: uneven sizes");
-    const size_t payload_bytes = payloads.size() / static_cast<size_t>(num_payloads);
     const size_t num_values = low.size() / static_cast<size_t>(num_payloads);
     const Segments segments(table, x.size(), num_values, rows_of(payload_bytes));
     nb::gil_scoped_release release;

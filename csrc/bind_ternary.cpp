@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "bind_segments.h"
+#include "bind_words.h"
 #include "ternary.h"
 
 namespace {
@@ -34,11 +35,11 @@ class Ternary {
   void add(Flat<const uint8_t> payloads, int64_t num_payloads, int digits, int sum_digits,
                    Flat<int32_t> words) const {
     check_digits(digits);
-    require(num_payloads >= 1 && num_payloads <= 32767 && sum_digits >= 1 && sum_digits <= 20, "sum width");
-    require(payloads.size() % static_cast<size_t>(num_payloads * tw::kRow) == 0, "payloads: uneven sizes");
-    const int64_t granules = static_cast<int64_t>(payloads.size()) / num_payloads / tw::kRow;
-    const int64_t packs = (granules * digits + sum_digits - 1) / sum_digits;
-    require(static_cast<int64_t>(words.size()) == packs * tw::kRow, "words: wrong size");
+    check_sum(num_payloads, sum_digits);
+    const size_t payload_bytes = check_payloads(num_payloads, payloads.size());
+    require(payload_bytes % tw::kRow == 0, "payloads: uneven sizes");
+    const int64_t granules = static_cast<int64_t>(payload_bytes) / tw::kRow;
+    require(static_cast<int64_t>(words.size()) == words_of(granules * digits, sum_digits), "words: wrong size");
     nb::gil_scoped_release release;
     kernels_->add(payloads.data(), num_payloads, granules, digits, sum_digits,
                   reinterpret_cast<uint32_t*>(words.data()));
@@ -46,10 +47,9 @@ class Ternary {
 
   void decode_sum(Flat<const int32_t> words, int64_t num_shards, int64_t rows_per_shard, int num_summands,
                           int sum_digits, Flat<const int64_t> table, Flat<const float> steps, Flat<float> x) const {
-    require(num_summands >= 1 && num_summands <= 32767 && sum_digits >= 1 && sum_digits <= 20, "sum width");
-    const int64_t packs = (rows_per_shard + sum_digits - 1) / sum_digits;
-    require(static_cast<int64_t>(words.size()) == num_shards * packs * tw::kRow, "words: wrong size");
-    const Segments segments(table, x.size(), steps.size(), num_shards * rows_per_shard);
+    check_sum(num_summands, sum_digits);
+    const int64_t rows = check_shards(words.size(), num_shards, rows_per_shard, sum_digits);
+    const Segments segments(table, x.size(), steps.size(), rows);
     nb::gil_scoped_release release;
     kernels_->decode_sum(reinterpret_cast<const uint32_t*>(words.data()), num_shards, rows_per_shard, num_summands,
                          sum_digits, segments.data(), segments.count(), steps.data(), x.data());

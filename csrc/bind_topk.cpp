@@ -20,8 +20,8 @@ class Runs {
                   r.count <= (size - r.offset) / (r.chunk * r.group),
               "run table: a chunk lies outside the buffer");
       require(r.k >= 1 && r.k <= r.chunk, "run table: k lies outside 1 .. chunk");
-      require(r.low_bits >= 0 && r.low_bits <= (r.whole() ? 0 : 31), "run table: low_bits lies outside 0 .. 31");
-      require(inside(r.low_byte, r.low_bytes(), index_bytes) && inside(r.high_byte, r.high_bytes(), index_bytes),
+      require(r.low_bits >= 0 && r.low_bits <= (tw::whole(r) ? 0 : 31), "run table: low_bits lies outside 0 .. 31");
+      require(inside(r.low_byte, tw::low_bytes(r), index_bytes) && inside(r.high_byte, tw::high_bytes(r), index_bytes),
               "run table: indices lie outside the payload");
       require(inside(r.value, r.count * r.k * r.group, num_values), "run table: values lie outside their buffer");
     }
@@ -49,9 +49,8 @@ class Topk {
 
   void scatter(Flat<const uint8_t> payloads, int64_t num_payloads, Flat<const int64_t> table, Flat<const float> values,
                float factor, Flat<float> x) const {
-    const auto count = static_cast<size_t>(num_payloads);
-    require(num_payloads >= 1 && payloads.size() % count == 0 && values.size() % count == 0, "payloads: uneven sizes");
-    const size_t payload_bytes = payloads.size() / count, num_values = values.size() / count;
+    const size_t payload_bytes = check_payloads(num_payloads, payloads.size());
+    const size_t num_values = check_payloads(num_payloads, values.size());
     const Runs runs(table, x.size(), payload_bytes, num_values);
     bool fine;
     {

@@ -11,8 +11,6 @@
 namespace tw::TW_ISA {
 namespace {
 
-typedef uint32_t WordAt __attribute__((vector_size(4 * kWidth), aligned(1)));
-
 // Writes rows of codes one behind the other.
 template <int kBits>
 class FieldWriter {

@@ -1,9 +1,7 @@
 // The grid of a range float: the numbers that its codes stand for, and how vectors of floats are rounded to it.
 // Compiled once per instruction set.
 #pragma once
-#include <algorithm>
 #include <cstdint>
-#include <limits>
 
 #include "rangefloat.h"
 #include "vectors.h"
@@ -13,7 +11,7 @@ namespace {
 
 constexpr int32_t kInf = 0x7f800000;
 constexpr int32_t kFirstNormal = 0x00800000;
-constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
+constexpr int32_t kNever = INT32_MAX;
 
 constexpr int32_t positive_codes(int bits) { return (1 << (bits - 1)) - 1; }
 
@@ -21,23 +19,23 @@ constexpr int32_t positive_codes(int bits) { return (1 << (bits - 1)) - 1; }
 struct Grid {
   int32_t shift, base, half, limit;
   int32_t threshold;  // below it |x| becomes 0
-  int32_t most;       // above it |x| is too large
+  int32_t ceiling;    // above it |x| is too large
   int32_t bad;        // from here on |x| is not finite: all numbers, if any rank's max|x| is not
 
   Grid(Fit fit, int bits) : shift(23 - fit.mantissa), bad(fit.largest < kInf ? kInf : 0) {
     half = 1 << (shift - 1);
-    const int32_t top = std::min((std::min(fit.largest, kInf - 1) + half) >> shift, (kInf - 1) >> shift);
-    base = std::max(top - (positive_codes(bits) - 1), 1 << fit.mantissa);
+    const int32_t top = least((least(fit.largest, kInf - 1) + half) >> shift, (kInf - 1) >> shift);
+    base = most(top - (positive_codes(bits) - 1), 1 << fit.mantissa);
     limit = top << shift;
     const bool empty = top < base;  // max|x| is 0 or denormal
-    threshold = empty ? kInf : std::max((base << shift) - kFirstNormal, kFirstNormal);
-    most = empty ? kNever : limit + half - 1;
-    if (bad == 0) threshold = 0, most = kNever;  // nothing to count
+    threshold = empty ? kInf : most((base << shift) - kFirstNormal, kFirstNormal);
+    ceiling = empty ? kNever : limit + half - 1;
+    if (bad == 0) threshold = 0, ceiling = kNever;  // nothing to count
   }
 
   // The place base .. top of the number nearest to |x|; what is below the threshold is up to the caller.
   int32_t place(int32_t magnitude) const {
-    return std::max((std::min(magnitude, limit) + half) >> shift, base);
+    return most((least(magnitude, limit) + half) >> shift, base);
   }
 };
 
@@ -55,7 +53,7 @@ class Rounding {
     const Int place = nearest > base ? nearest : base;
     const Int small = magnitude < grid_.threshold;  // a comparison gives -1 or 0
     const Int code = place - (grid_.base - 1) + ((raw >> 31) & kTop);
-    saturated_ -= magnitude > grid_.most;
+    saturated_ -= magnitude > grid_.ceiling;
     underflown_ -= small & (magnitude != 0);
     return (Word)(magnitude >= grid_.bad ? Int{} + kNotFinite : code & ~small);
   }

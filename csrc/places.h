@@ -1,11 +1,10 @@
 // Places of chosen groups as bits (docs/wire.md): written chunk after chunk, and read back with every index checked.
 // Compiled once per instruction set (TW_ISA names the namespace).
 #pragma once
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 
+#include "basics.h"
 #include "topk.h"
 
 namespace tw::TW_ISA {
@@ -48,7 +47,7 @@ class BitMarker {
  private:
   void flush() {
     const int64_t first = base_ / 8;
-    std::memcpy(bytes_ + first, &word_, static_cast<size_t>(std::min<int64_t>(8, size_ - first)));
+    std::memcpy(bytes_ + first, &word_, static_cast<size_t>(least<int64_t>(8, size_ - first)));
     word_ = 0, base_ += 64;
   }
   uint8_t* bytes_;
@@ -64,7 +63,7 @@ class BitReader {
 
   uint32_t get() {
     if (filled_ < width_) {
-      const auto count = static_cast<size_t>(std::min<int64_t>(4, end_ - bytes_));
+      const auto count = static_cast<size_t>(least<int64_t>(4, end_ - bytes_));
       uint32_t next = 0;
       std::memcpy(&next, bytes_, count);
       bytes_ += count;
@@ -85,7 +84,7 @@ class BitReader {
 // Finds the set bits of some bytes one after the other.
 class BitScanner {
  public:
-  static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  static constexpr int64_t kNone = INT64_MAX;
 
   BitScanner(const uint8_t* bytes, int64_t size) : bytes_(bytes), size_(size) {}
 
@@ -93,7 +92,7 @@ class BitScanner {
     while (word_ == 0) {
       if (read_ >= size_) return kNone;
       base_ = 8 * read_;
-      std::memcpy(&word_, bytes_ + read_, static_cast<size_t>(std::min<int64_t>(8, size_ - read_)));
+      std::memcpy(&word_, bytes_ + read_, static_cast<size_t>(least<int64_t>(8, size_ - read_)));
       read_ += 8;
     }
     const int64_t bit = base_ + __builtin_ctzll(word_);
@@ -111,8 +110,8 @@ class BitScanner {
 class PlaceWriter {
  public:
   PlaceWriter(uint8_t* indices, const Run& r)
-      : run_(r), high_bits_(r.high_bits()), mask_((1u << r.low_bits) - 1), low_(indices + r.low_byte, r.low_bits),
-        high_(indices + r.high_byte, r.high_bytes()) {}
+      : run_(r), high_bits_(high_bits(r)), mask_((1u << r.low_bits) - 1), low_(indices + r.low_byte, r.low_bits),
+        high_(indices + r.high_byte, high_bytes(r)) {}
 
   void put(int64_t index) {
     low_.put(static_cast<uint32_t>(index) & mask_);
@@ -136,12 +135,12 @@ class PlaceWriter {
 class PlaceReader {
  public:
   PlaceReader(const uint8_t* indices, const Run& r)
-      : run_(r), high_bits_(r.high_bits()), low_(indices + r.low_byte, r.low_bytes(), r.low_bits),
-        high_(indices + r.high_byte, r.high_bytes()) {}
+      : run_(r), high_bits_(high_bits(r)), low_(indices + r.low_byte, low_bytes(r), r.low_bits),
+        high_(indices + r.high_byte, high_bytes(r)) {}
 
   // The next index in its chunk, or -1 if the bytes are damaged.
   int64_t next() {
-    int64_t index = run_.whole() ? rank_ : low_.get();
+    int64_t index = whole(run_) ? rank_ : low_.get();
     if (high_bits_ != 0) {
       const int64_t bit = high_.next() - base_;
       const int64_t part = bit - (run_.low_bits == 0 ? 0 : rank_);

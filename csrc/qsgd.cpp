@@ -1,12 +1,11 @@
 // QSGD kernels, compiled once per instruction set (TW_ISA names the namespace).
 #include "qsgd.h"
 
-#include <algorithm>
-#include <cmath>
-#include <utility>
+#include <cfloat>
 
+#include "draws.h"
 #include "fields.h"
-#include "vectors.h"
+#include "sums.h"
 #include "words.h"
 
 namespace tw::TW_ISA {
@@ -28,56 +27,22 @@ int64_t first_byte(const Segment& s, int bits) { return s.row / field_rows(bits)
 template <typename F>
 void with_bits(int bits, F f) {
   switch (bits) {
-    case 2: return f(std::integral_constant<int, 2>{});
-    case 3: return f(std::integral_constant<int, 3>{});
-    case 4: return f(std::integral_constant<int, 4>{});
-    case 5: return f(std::integral_constant<int, 5>{});
-    case 6: return f(std::integral_constant<int, 6>{});
-    case 7: return f(std::integral_constant<int, 7>{});
-    default: return f(std::integral_constant<int, 8>{});
+    case 2: return f(Constant<2>{});
+    case 3: return f(Constant<3>{});
+    case 4: return f(Constant<4>{});
+    case 5: return f(Constant<5>{});
+    case 6: return f(Constant<6>{});
+    case 7: return f(Constant<7>{});
+    default: return f(Constant<8>{});
   }
-}
-
-// Largest |x| as a bit pattern: NaN > Inf > numbers.
-uint32_t max_bits(const float* x, int64_t n) {
-  constexpr int kParts = 4;  // more than one, or each maximum would wait for the one before it
-  Int top[kParts] = {};
-  const int64_t whole = n / (kParts * kWidth) * (kParts * kWidth);
-  for (int64_t i = 0; i < whole; i += kParts * kWidth)
-    for (int part = 0; part < kParts; ++part) {
-      const Int magnitude = (Int)(*reinterpret_cast<const FloatAt*>(x + i + kWidth * part)) & 0x7fffffff;
-      top[part] = magnitude > top[part] ? magnitude : top[part];
-    }
-  for (int part = 1; part < kParts; ++part) top[0] = top[part] > top[0] ? top[part] : top[0];
-  uint32_t largest = 0;
-  for (int j = 0; j < kWidth; ++j) largest = std::max(largest, static_cast<uint32_t>(top[0][j]));
-  for (int64_t i = whole; i < n; ++i) largest = std::max(largest, bits_of(x[i]) & 0x7fffffffu);
-  return largest;
-}
-
-// The sum of squares in float64, element i into accumulator i mod 16.
-double sum_squares(const float* x, int64_t n) {
-  constexpr int kParts = kLanes / kHalf;
-  Double sq[kParts] = {};
-  const int64_t whole = n / kLanes * kLanes;
-  for (int64_t i = 0; i < whole; i += kLanes)
-    for (int part = 0; part < kParts; ++part) {
-      const Double d = __builtin_convertvector(*reinterpret_cast<const HalfAt*>(x + i + kHalf * part), Double);
-      sq[part] += d * d;
-    }
-  double lanes[kLanes];
-  std::memcpy(lanes, sq, sizeof lanes);
-  for (int64_t i = whole; i < n; ++i) lanes[i - whole] += static_cast<double>(x[i]) * x[i];
-  return fold(lanes);
 }
 
 // What is not finite becomes one NaN, so that sums of it have the same bits in any order of the operands.
 uint32_t norm_bits(const float* x, int64_t n, bool l2) {
-  const uint32_t largest = max_bits(x, n);
-  if (largest >= kInf) return kNan;
-  if (!l2) return largest;
-  const double norm = std::sqrt(sum_squares(x, n));
-  return bits_of(static_cast<float>(std::min(norm, static_cast<double>(std::numeric_limits<float>::max()))));
+  const Moments m = l2 ? moments<false>(x, n) : Moments{max_bits(x, n), 0.0, 0.0};
+  if (m.max_bits >= kInf) return kNan;
+  if (!l2) return m.max_bits;
+  return bits_of(static_cast<float>(least<double>(__builtin_sqrt(m.sum_sq), FLT_MAX)));
 }
 
 void scales(const float* x, const Segment* segments, int64_t num_segments, bool l2, int32_t* scale_bits) {
@@ -86,7 +51,7 @@ void scales(const float* x, const Segment* segments, int64_t num_segments, bool 
     const int64_t block = s.block == 0 ? s.numel : s.block;
     for (int64_t b = 0; b < num_blocks(s); ++b)
       scale_bits[s.scale + b] =
-          static_cast<int32_t>(norm_bits(x + s.offset + b * block, std::min(block, s.numel - b * block), l2));
+          static_cast<int32_t>(norm_bits(x + s.offset + b * block, least(block, s.numel - b * block), l2));
   }
 }
 
@@ -95,24 +60,26 @@ struct Grid {
   float step = 0, inverse = 0, unit = 0;
 
   explicit Grid(float s) : step(s), unit(unit_of(s)) {
-    if (s > 0.0f) inverse = std::min(1.0f / s, std::numeric_limits<float>::max());
+    if (s > 0.0f) inverse = least(1.0f / s, FLT_MAX);
   }
 };
 
-// One draw per element: level + s. The level below (s - 1 at most), and one more with probability rest / step.
+// One draw per element, a row of 32: level + s. The level below (s - 1 at most), and one more with probability
+// rest / step.
 template <int kBits>
-inline Word draw(const float* x, uint32_t counter, uint32_t k0, uint32_t k1, const Grid& grid) {
+inline void draw_row(const float* x, const Draws& draws, const Grid& grid, Word* codes) {
   constexpr int kTop = (1 << (kBits - 1)) - 1;
-  const Int raw = (Int)(*reinterpret_cast<const FloatAt*>(x));
-  const Float magnitude = (Float)(raw & 0x7fffffff);
-  const Float scaled = magnitude * grid.inverse;
-  const Float limit = Float{} + static_cast<float>(kTop - 1);
-  const Int below = __builtin_convertvector(scaled < limit ? scaled : limit, Int);
-  const Float rest = magnitude - __builtin_convertvector(below, Float) * grid.step;
-  const Float threshold = __builtin_convertvector((Int)random24(counter + ramp(), k0, k1), Float) * grid.unit;
-  const Int level = below - (threshold < rest);  // a comparison gives -1 or 0
-  const Int sign = raw >> 31;
-  return (Word)(((level ^ sign) - sign) + kTop);
+  const Float limit = splat(static_cast<float>(kTop - 1));
+  for (int i = 0; i < kVectors; ++i) {
+    const Int raw = (Int)load(x + kWidth * i);
+    const Float magnitude = (Float)(raw & 0x7fffffff);
+    const Float scaled = magnitude * grid.inverse;
+    const Int below = __builtin_convertvector(scaled < limit ? scaled : limit, Int);
+    const Float rest = magnitude - __builtin_convertvector(below, Float) * grid.step;
+    const Float threshold = __builtin_convertvector(draws.u24(i), Float) * grid.unit;
+    const Int level = below - (threshold < rest);  // a comparison gives -1 or 0
+    codes[i] = (Word)(turned(level, raw) + kTop);
+  }
 }
 
 template <int kBits>
@@ -121,6 +88,7 @@ void encode_segment(const float* x, const Segment& s, uint32_t k0, uint32_t k1, 
   ScaleCursor scale;
   int64_t current = -1;
   Grid grid(0.0f);
+  Draws draws(k0, k1);
   FieldWriter<kBits> writer(out + first_byte(s, kBits));
   for (int64_t row = 0; row < padded_rows(s, kBits); ++row) {
     const int64_t element = row * kRow;
@@ -129,10 +97,9 @@ void encode_segment(const float* x, const Segment& s, uint32_t k0, uint32_t k1, 
       current = index;
       grid = Grid(steps[index]);
     }
-    const float* source = row_of(x, s, row, spare);
     Word codes[kVectors];
-    for (int i = 0; i < kVectors; ++i)
-      codes[i] = draw<kBits>(source + kWidth * i, static_cast<uint32_t>(s.start + element + kWidth * i), k0, k1, grid);
+    draws.seek(static_cast<uint32_t>(s.start + element));
+    draw_row<kBits>(row_of(x, s, row, spare), draws, grid, codes);
     writer.push(codes);
   }
 }
@@ -145,21 +112,59 @@ void encode(const float* x, const Segment* segments, int64_t num_segments, const
   });
 }
 
+// The sums of granules, payload by payload.
 template <int kBits>
-inline void add_granule(const uint8_t* bytes, uint32_t* sums) {
-  FieldReader<kBits> reader(bytes);
-  for (int k = 0; k < field_rows(kBits); ++k) {
-    Word codes[kVectors];
-    reader.pop(codes);
-    for (int i = 0; i < kVectors; ++i) *reinterpret_cast<WordAt*>(sums + k * kRow + kWidth * i) += codes[i];
-  }
+void add_fields(const uint8_t* payloads, int64_t num_payloads, int64_t payload_bytes, int64_t count, uint32_t* sums) {
+  constexpr int kRows = field_rows(kBits);
+  for (int64_t g = 0; g < count; ++g, payloads += field_granule_bytes(kBits), sums += kRows * kRow)
+    for (int64_t p = 0; p < num_payloads; ++p) {
+      FieldReader<kBits> reader(payloads + p * payload_bytes);
+      for (int k = 0; k < kRows; ++k) {
+        Word codes[kVectors];
+        reader.pop(codes);
+        for (int i = 0; i < kVectors; ++i) {
+          WordAt& sum = *reinterpret_cast<WordAt*>(sums + k * kRow + kWidth * i);
+          sum = p == 0 ? codes[i] : sum + codes[i];
+        }
+      }
+    }
+}
+
+// The same for 2, 4 and 8 bits and few payloads: sums of every other field fit into twice the bits, so that words are
+// added as they are.
+template <int kBits>
+void add_in_pairs(const uint8_t* payloads, int64_t num_payloads, int64_t payload_bytes, int64_t count,
+                  uint32_t* sums) {
+  constexpr int kRows = field_rows(kBits);
+  constexpr uint32_t kField = (1u << 2 * kBits) - 1, kEven = 0xffffffffu / kField * ((1u << kBits) - 1);
+  for (int64_t g = 0; g < count; ++g, payloads += 4 * kRow, sums += kRows * kRow)
+    for (int i = 0; i < kVectors; ++i) {
+      Word even = {}, odd = {};
+      for (int64_t p = 0; p < num_payloads; ++p) {
+        const Word fields = *reinterpret_cast<const WordAt*>(payloads + p * payload_bytes + 4 * kWidth * i);
+        even += fields & kEven;
+        odd += (fields >> kBits) & kEven;
+      }
+      for (int k = 0; k < kRows; k += 2) {
+        *reinterpret_cast<WordAt*>(sums + k * kRow + kWidth * i) = (even >> kBits * k) & kField;
+        *reinterpret_cast<WordAt*>(sums + (k + 1) * kRow + kWidth * i) = (odd >> kBits * k) & kField;
+      }
+    }
 }
 
 void add(const uint8_t* payloads, int64_t num_payloads, int64_t granules, int bits, int sum_digits, uint32_t* words) {
   const auto base = static_cast<uint32_t>(num_payloads * ((1 << bits) - 2) + 1);
   with_bits(bits, [&](auto constant) {
-    add_payloads<uint32_t>(payloads, num_payloads, granules, field_granule_bytes(constant), field_rows(constant), base,
-                           sum_digits, add_granule<constant>, words);
+    constexpr int kBits = decltype(constant)::value;
+    constexpr bool kPairs = 32 % kBits == 0;
+    const int64_t granule_bytes = field_granule_bytes(kBits), payload_bytes = granules * granule_bytes;
+    const bool few = kPairs && num_payloads <= (1 << kBits) + 1;  // (2^b + 1) (2^b - 1) = 2^2b - 1
+    add_payloads<uint32_t>(granules, field_rows(kBits), base, sum_digits, [&](int64_t first, int64_t n, uint32_t* sums) {
+      const uint8_t* from = payloads + first * granule_bytes;
+      if constexpr (kPairs)
+        if (few) return add_in_pairs<kBits>(from, num_payloads, payload_bytes, n, sums);
+      add_fields<kBits>(from, num_payloads, payload_bytes, n, sums);
+    }, words);
   });
 }
 
@@ -172,7 +177,7 @@ void decode_segment(const uint8_t* payloads, int64_t num_payloads, int64_t paylo
   const int64_t num_rows = (s.numel + kRow - 1) / kRow;
   ScaleCursor scale;
   for (int64_t first = 0; first < num_rows; first += kRows, in += field_granule_bytes(kBits)) {
-    const int count = static_cast<int>(std::min<int64_t>(kRows, num_rows - first));
+    const int count = static_cast<int>(least<int64_t>(kRows, num_rows - first));
     int64_t index[kRows];
     for (int k = 0; k < count; ++k) index[k] = scale.at(s, (first + k) * kRow);
     for (int64_t p = 0; p < num_payloads; ++p) {

@@ -1,14 +1,9 @@
 // Range float kernels, compiled once per instruction set (TW_ISA names the namespace).
 #include "rangefloat.h"
 
-#include <algorithm>
-#include <utility>
-#include <vector>
-
 #include "fields.h"
 #include "grid.h"
-#include "vectors.h"
-#include "words.h"
+#include "sums.h"
 
 namespace tw::TW_ISA {
 namespace {
@@ -22,30 +17,24 @@ constexpr int64_t kCached = 1 << 20;  // results of more numbers are not found i
 template <typename F>
 void with_bits(int bits, F f) {
   switch (bits) {
-    case 4: return f(std::integral_constant<int, 4>{});
-    case 5: return f(std::integral_constant<int, 5>{});
-    case 6: return f(std::integral_constant<int, 6>{});
-    case 7: return f(std::integral_constant<int, 7>{});
-    case 8: return f(std::integral_constant<int, 8>{});
-    case 9: return f(std::integral_constant<int, 9>{});
-    case 10: return f(std::integral_constant<int, 10>{});
-    case 11: return f(std::integral_constant<int, 11>{});
-    case 12: return f(std::integral_constant<int, 12>{});
-    case 13: return f(std::integral_constant<int, 13>{});
-    case 14: return f(std::integral_constant<int, 14>{});
-    case 15: return f(std::integral_constant<int, 15>{});
-    default: return f(std::integral_constant<int, 16>{});
+    case 4: return f(Constant<4>{});
+    case 5: return f(Constant<5>{});
+    case 6: return f(Constant<6>{});
+    case 7: return f(Constant<7>{});
+    case 8: return f(Constant<8>{});
+    case 9: return f(Constant<9>{});
+    case 10: return f(Constant<10>{});
+    case 11: return f(Constant<11>{});
+    case 12: return f(Constant<12>{});
+    case 13: return f(Constant<13>{});
+    case 14: return f(Constant<14>{});
+    case 15: return f(Constant<15>{});
+    default: return f(Constant<16>{});
   }
 }
 
-// Largest |x| as a bit pattern: NaN > Inf > numbers.
-int32_t max_bits(const float* x, int64_t n) {
-  int32_t largest = 0;
-  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, static_cast<int32_t>(bits_of(x[i]) & 0x7fffffffu));
-  return largest;
-}
-
-// sum (x - q)^2 in float64, element i into accumulator i mod 16; n is a multiple of 16.
+// sum (x - q)^2, one chunk as sums.h defines it; n is a multiple of 16.
+static_assert(kSample <= kSumChunk, "the numbers of a sample are one chunk");
 double squared_distance(const float* x, const float* q, int64_t n) {
   double lanes[kLanes] = {};
   for (int64_t i = 0; i < n; i += kLanes)
@@ -57,14 +46,14 @@ double squared_distance(const float* x, const float* q, int64_t n) {
 }
 
 void measure_span(const float* x, int64_t n, int bits, int first, int count, int32_t largest, int32_t* words) {
-  const int32_t own = largest != 0 ? largest : max_bits(x, n);
+  const int32_t own = largest != 0 ? largest : static_cast<int32_t>(max_bits(x, n));
   if (largest == 0) *words++ = own;
   if (count == 0) return;
   alignas(64) float sample[kSample] = {}, rounded[kSample] = {};  // magnitudes
   const int64_t stride = (n + kSample - 1) / kSample | 1;
   int64_t size = 0;
   for (int64_t i = 0; i < n; i += stride) sample[size++] = float_of(bits_of(x[i]) & 0x7fffffffu);
-  const bool usable = std::max(own, max_bits(sample, size)) < kInf;
+  const bool usable = most(own, static_cast<int32_t>(max_bits(sample, size))) < kInf;
   const int64_t padded = (size + kLanes - 1) / kLanes * kLanes;
   const double energy = squared_distance(sample, rounded, padded);
   for (int i = 0; i < count; ++i) {
@@ -156,15 +145,13 @@ bool decode_chunk(const uint8_t* in, const Grid& grid, float factor, float* sums
   return values.not_finite();
 }
 
-// A chunk of sums to x; past the caches if x is too large for them, see store_row.
-void store_chunk(const float* sums, [[maybe_unused]] bool large, float* x) {
-#if defined(__AVX2__)
-  if (large && reinterpret_cast<uintptr_t>(x) % (4 * kWidth) == 0) {
-    for (int64_t j = 0; j < kChunk; j += kWidth) stream(x + j, *reinterpret_cast<const Float*>(sums + j));
+// A chunk of sums to x; past the caches if x is too large for them, see RowWriter.
+void store_chunk(const float* sums, bool large, float* x) {
+  if (!large || !can_stream(x)) {
+    std::memcpy(x, sums, 4 * kChunk);
     return;
   }
-#endif
-  std::memcpy(x, sums, 4 * kChunk);
+  for (int64_t j = 0; j < kChunk; j += kWidth) stream(x + j, *reinterpret_cast<const Float*>(sums + j));
 }
 
 // Walks the spans of a lane as one stream of numbers, a chunk at a time.
@@ -181,7 +168,7 @@ class Walk {
   int64_t chunk(F f) {
     int64_t filled = 0;
     while (filled < kChunk && index_ < num_spans_) {
-      const int64_t count = std::min(kChunk - filled, spans_[index_].numel - done_);
+      const int64_t count = least(kChunk - filled, spans_[index_].numel - done_);
       f(index_, spans_[index_].offset + done_, count, filled, Grid(fits_[index_], bits_));
       filled += count;
       done_ += count;
@@ -223,7 +210,7 @@ int64_t rows_of(int64_t numel) { return (numel + kRow - 1) / kRow; }
 
 void encode(const float* x, const Span* spans, const Fit* fits, int64_t num_spans, int bits, uint8_t* payload,
             Lost* lost) {
-  std::fill(lost, lost + num_spans, Lost{0, 0});
+  fill(lost, num_spans, Lost{0, 0});
   with_bits(bits, [&](auto constant) {
     alignas(64) uint32_t codes[kChunk];
     Walk walk(spans, fits, num_spans, bits);
@@ -236,7 +223,7 @@ void encode(const float* x, const Span* spans, const Fit* fits, int64_t num_span
       });
       if (filled == 0) return;
       if (!whole) {
-        std::fill(codes + filled, codes + rows_of(filled) * kRow, 0u);
+        fill(codes + filled, rows_of(filled) * kRow - filled, 0u);
         pack_rows<constant>(codes, rows_of(filled), payload);
       }
       payload += 4 * kRow * constant;
@@ -249,7 +236,9 @@ void decode(const uint8_t* payloads, int64_t num_payloads, int64_t payload_bytes
             int64_t num_spans, int bits, float factor, float* x) {
   int64_t numel = 0;
   for (int64_t i = 0; i < num_spans; ++i) numel += spans[i].numel;
-  std::vector<int64_t> bad;  // spans with a code that says "not finite"
+  Buffer<uint8_t> bad;  // for every span: a code said "not finite"
+  bad.reserve(num_spans);
+  fill<uint8_t>(bad.data(), num_spans, 0);
   with_bits(bits, [&](auto constant) {
     alignas(64) uint32_t codes[kChunk];
     alignas(64) float sums[kChunk];
@@ -267,16 +256,17 @@ void decode(const uint8_t* payloads, int64_t num_payloads, int64_t payload_bytes
                                 : decode_chunk<constant, true>(in, grid, factor, sums);
             if (p == num_payloads - 1) store_chunk(sums, numel > kCached, x + offset);
           } else {
-            if (at == 0) unpack_rows<constant>(in, rows_of(std::min(kChunk, numel - done)), codes);
+            if (at == 0) unpack_rows<constant>(in, rows_of(least(kChunk, numel - done)), codes);
             not_finite = decode_piece<constant>(codes + at, n, grid, factor, p > 0, x + offset);
           }
-          if (not_finite) bad.push_back(i);
+          bad[i] |= not_finite;
         });
       }
     }
   });
   end_of_stream();
-  for (const int64_t i : bad) std::fill_n(x + spans[i].offset, spans[i].numel, float_of(0x7fc00000u));
+  for (int64_t i = 0; i < num_spans; ++i)
+    if (bad[i]) fill(x + spans[i].offset, spans[i].numel, float_of(0x7fc00000u));
 }
 
 }  // namespace

@@ -1,13 +1,11 @@
 // Selection of the k groups of largest magnitude. Exact whatever the data: a sample only guesses where to look first.
 // Compiled once per instruction set (TW_ISA names the namespace).
 #pragma once
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <functional>
-#include <limits>
-#include <memory>
+#include <cfloat>
+
+#include "basics.h"
 
 namespace tw::TW_ISA {
 namespace {
@@ -26,13 +24,13 @@ inline uint32_t key_of(const float* x) {
   float magnitude = x[0];
   if constexpr (G == 2) {
     const double a = x[0], b = x[1], length = __builtin_sqrt(a * a + b * b);
-    constexpr double most = std::numeric_limits<float>::max(), infinity = std::numeric_limits<double>::infinity();
-    magnitude = static_cast<float>(length > most && length < infinity ? most : length);
+    constexpr double largest = FLT_MAX, infinity = __builtin_inf();
+    magnitude = static_cast<float>(length > largest && length < infinity ? largest : length);
   }
   uint32_t bits;
   std::memcpy(&bits, &magnitude, 4);
   bits &= kMagnitude;
-  return G == 1 ? bits : std::min(bits, kNan);  // one NaN is as good as another
+  return G == 1 ? bits : least(bits, kNan);  // one NaN is as good as another
 }
 
 template <int G>
@@ -118,10 +116,8 @@ inline Threshold kth_of_few(const uint32_t* keys, int64_t n, int64_t k) {
 class Candidates {
  public:
   void reserve(int64_t count) {
-    if (count <= room_) return;
-    indices_.reset(new uint32_t[static_cast<size_t>(count)]);
-    keys_.reset(new uint32_t[static_cast<size_t>(count)]);
-    room_ = count;
+    indices_.reserve(count);
+    keys_.reserve(count);
   }
 
   // All groups whose key reaches the bound; false if there are more than `limit`.
@@ -145,8 +141,8 @@ class Candidates {
   uint32_t key(int64_t i) const { return keys_[i]; }
 
  private:
-  std::unique_ptr<uint32_t[]> indices_, keys_;
-  int64_t count_ = 0, room_ = 0;
+  Buffer<uint32_t> indices_, keys_;
+  int64_t count_ = 0;
 };
 
 // Selects from one chunk at a time; its buffers are used again for the next chunk.
@@ -211,7 +207,7 @@ class Selector {
   // A bound that a few more than k groups reach: 4 standard deviations of a sample more, times `slack`.
   template <int G>
   Guess guess_bound(const float* x, int64_t n, int64_t k, int slack) {
-    const int64_t stride = std::max<int64_t>(n / (kMaxSample / kNeighbours), 4 * kNeighbours), places = n / stride;
+    const int64_t stride = most<int64_t>(n / (kMaxSample / kNeighbours), 4 * kNeighbours), places = n / stride;
     const int64_t size = places * kNeighbours;
     uint32_t jitter = 0x9e3779b9u;
     for (int64_t place = 0; place < places; ++place) {
@@ -222,12 +218,13 @@ class Selector {
     const double expected = static_cast<double>(k) * static_cast<double>(size) / static_cast<double>(n);
     const auto rank = slack * static_cast<int64_t>(expected + 4 * __builtin_sqrt(expected) + 4);
     if (rank >= size) return {0, 0};
-    std::nth_element(sample_, sample_ + rank, sample_ + size, std::greater<uint32_t>());
-    return {sample_[rank], std::min(n, 2 * (rank + 16) * (n / size + 1))};
+    const uint32_t bound = kth_largest([&](int64_t i) { return sample_[i]; }, size, rank + 1).bits;
+    return {bound, least(n, 2 * (rank + 16) * (n / size + 1))};
   }
 
   static constexpr int64_t kSampleRoom = 2 * kMaxSample;  // n / stride places: less than twice as many as wanted
-  uint32_t sample_[kSampleRoom];
+  Buffer<uint32_t> room_;
+  uint32_t* const sample_ = room_.reserved(kSampleRoom);
   Candidates candidates_;
 };
 

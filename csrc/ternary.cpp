@@ -1,73 +1,41 @@
-// Ternary kernels, compiled once per instruction set (TW_ISA names the namespace). Loops over rows of 32 and the
-// compiler's own vector types, no intrinsics: every build computes the same bits.
+// Ternary kernels, compiled once per instruction set (TW_ISA names the namespace).
 #include "ternary.h"
 
-#include <algorithm>
-#include <cmath>
-
-#include "vectors.h"
+#include "draws.h"
+#include "sums.h"
+#include "trits.h"
 #include "words.h"
 
 namespace tw::TW_ISA {
 namespace {
 
 constexpr double kConstant = 0x1p-40;  // variance below this share of the mean square is rounding: a constant layer
+constexpr int64_t kMostInBytes = 255 / 3;  // payloads whose digits, 3 at most, add up to a byte
 
 int64_t num_granules(const Segment& s, int digits) {
   return (s.numel + kRow * digits - 1) / (kRow * digits);
 }
 
-// Largest |x| as a bit pattern (NaN > Inf > numbers) and the float64 moments, element i into accumulator i mod 16.
-struct Moments {
-  uint32_t max_bits;
-  double sum, sum_sq;
-};
-
-Moments moments(const float* x, int64_t n) {
-  constexpr int kParts = kLanes / kHalf;
-  Double sum[kParts] = {}, sq[kParts] = {};
-  HalfInt top[kParts] = {};
-  const int64_t whole = n / kLanes * kLanes;
-  for (int64_t i = 0; i < whole; i += kLanes) {
-    for (int part = 0; part < kParts; ++part) {
-      const HalfAt v = *reinterpret_cast<const HalfAt*>(x + i + kHalf * part);
-      const HalfInt magnitude = (HalfInt)v & 0x7fffffff;
-      top[part] = magnitude > top[part] ? magnitude : top[part];
-      const Double d = __builtin_convertvector(v, Double);
-      sum[part] += d;
-      sq[part] += d * d;
-    }
-  }
-  double s[kLanes], q[kLanes];
-  std::memcpy(s, sum, sizeof s);
-  std::memcpy(q, sq, sizeof q);
-  uint32_t max_bits = 0;
-  for (int j = 0; j < kLanes; ++j) max_bits = std::max(max_bits, static_cast<uint32_t>(top[j / kHalf][j % kHalf]));
-  for (int64_t i = whole; i < n; ++i) {
-    const double d = x[i];
-    s[i - whole] += d;
-    q[i - whole] += d * d;
-    max_bits = std::max(max_bits, bits_of(x[i]) & 0x7fffffffu);
-  }
-  return {max_bits, fold(s), fold(q)};
-}
-
 void scale_of_block(const float* x, int64_t n, double clip, bool scaler_is_bound, int32_t* scale_bits, float* bound) {
-  const Moments m = moments(x, n);
-  *bound = std::numeric_limits<float>::infinity();
+  *bound = __builtin_inff();
+  if (__builtin_isinf(clip)) {
+    *scale_bits = static_cast<int32_t>(max_bits(x, n));
+    return;
+  }
+  const Moments m = moments<true>(x, n);
   *scale_bits = static_cast<int32_t>(m.max_bits);
-  if (m.max_bits >= 0x7f800000u || std::isinf(clip)) return;
+  if (m.max_bits >= 0x7f800000u) return;
   const double mean = m.sum / static_cast<double>(n);
   const double mean_sq = m.sum_sq / static_cast<double>(n);
   const double variance = mean_sq - mean * mean;
   if (!(variance > kConstant * mean_sq)) return;
-  const float limit = static_cast<float>(clip * std::sqrt(variance));
+  const float limit = static_cast<float>(clip * __builtin_sqrt(variance));
   if (!(limit > 0.0f)) return;
   if (scaler_is_bound) {
     *scale_bits = static_cast<int32_t>(bits_of(limit));
   } else {
     *bound = limit;
-    *scale_bits = static_cast<int32_t>(std::min(m.max_bits, bits_of(limit)));
+    *scale_bits = static_cast<int32_t>(least(m.max_bits, bits_of(limit)));
   }
 }
 
@@ -77,34 +45,20 @@ void scales(const float* x, const Segment* segments, int64_t num_segments, doubl
     const Segment& s = segments[i];
     const int64_t block = s.block == 0 ? s.numel : s.block;
     for (int64_t b = 0; b < num_blocks(s); ++b)
-      scale_of_block(x + s.offset + b * block, std::min(block, s.numel - b * block), clip, scaler_is_bound,
+      scale_of_block(x + s.offset + b * block, least(block, s.numel - b * block), clip, scaler_is_bound,
                      scale_bits + s.scale + b, bounds + s.scale + b);
   }
 }
 
-// One draw per element: trit + 1.
-inline Word draw(const float* x, uint32_t counter, uint32_t k0, uint32_t k1, float unit, float bound) {
-  const Int raw = (Int)(*reinterpret_cast<const FloatAt*>(x));
-  const Float magnitude = (Float)(raw & 0x7fffffff);
-  const Float limit = Float{} + bound;
-  const Float clipped = magnitude < limit ? magnitude : limit;
-  const Float threshold = __builtin_convertvector((Int)random24(counter + ramp(), k0, k1), Float) * unit;
-  const Int hit = threshold < clipped;  // -1 or 0
-  return (Word)(1 + (hit & (1 | (raw >> 31))));
-}
-
-// Adds one digit to 32 words: v = v * radix + (trit + 1).
-template <int kRadix>
-inline void push_row(const float* x, uint32_t counter, uint32_t k0, uint32_t k1, float unit, float bound, Word* v) {
-  for (int i = 0; i < kVectors; ++i)
-    v[i] = v[i] * kRadix + draw(x + kWidth * i, counter + static_cast<uint32_t>(kWidth * i), k0, k1, unit, bound);
-}
-
-template <int kRadix>
-inline void store_bytes(const Word* v, uint8_t* out) {
-  for (int i = 0; i < kVectors; ++i) {  // base 3 is stored as the fraction floor(v * 256 / 243) + 1
-    const Word w = kRadix == 3 ? v[i] + 1 + ((v[i] * 3507u) >> 16) : v[i];
-    *reinterpret_cast<BytesAt*>(out + kWidth * i) = __builtin_convertvector(w, BytesAt);
+// One draw per element, a row of 32: minus the trits.
+inline void draw_row(const float* x, const Draws& draws, float unit, float bound, Int* negated) {
+  const Float limit = splat(bound);
+  for (int i = 0; i < kVectors; ++i) {
+    const Int raw = (Int)load(x + kWidth * i);
+    const Float magnitude = (Float)(raw & 0x7fffffff);
+    const Float clipped = magnitude < limit ? magnitude : limit;
+    const Float threshold = __builtin_convertvector(draws.u24(i), Float) * unit;
+    negated[i] = turned(threshold < clipped, raw);  // a comparison gives -1 or 0
   }
 }
 
@@ -112,10 +66,14 @@ template <int kRadix, int kDigits>
 void encode_segment(const float* x, const Segment& s, uint32_t k0, uint32_t k1, const float* scales,
                     const float* bounds, uint8_t* out) {
   const int64_t granules = num_granules(s, kDigits);
+  Draws draws(k0, k1);
+  TritWriter<kRadix, kDigits> writer;
+  ScaleCursor scale;
   int64_t current = -1;
   float unit = 0, bound = 0;
   alignas(64) float tail[kRow * kDigits];
-  for (int64_t g = 0; g < granules; ++g) {
+  out += s.row / kDigits * kRow;
+  for (int64_t g = 0; g < granules; ++g, out += kRow) {
     const int64_t first = g * kRow * kDigits;
     const float* source = x + s.offset + first;
     if (s.numel - first < kRow * kDigits) {
@@ -123,18 +81,20 @@ void encode_segment(const float* x, const Segment& s, uint32_t k0, uint32_t k1, 
       std::memcpy(tail, source, static_cast<size_t>(s.numel - first) * 4);
       source = tail;
     }
-    Word v[kVectors] = {};
     for (int k = 0; k < kDigits; ++k) {
       const int64_t element = first + k * kRow;
-      const int64_t index = element < s.numel ? s.scale_index(element) : current;  // padding: any scale will do
+      const int64_t index = element < s.numel ? scale.at(s, element) : current;  // padding: any scale will do
       if (index != current) {
         current = index;
         unit = unit_of(scales[index]);
         bound = bounds[index];
       }
-      push_row<kRadix>(source + k * kRow, static_cast<uint32_t>(s.start + element), k0, k1, unit, bound, v);
+      Int negated[kVectors];
+      draws.seek(static_cast<uint32_t>(s.start + element));
+      draw_row(source + k * kRow, draws, unit, bound, negated);
+      writer.push(negated);
     }
-    store_bytes<kRadix>(v, out + (s.row / kDigits + g) * kRow);
+    writer.write(out);
   }
 }
 
@@ -146,46 +106,84 @@ void encode(const float* x, const Segment* segments, int64_t num_segments, const
   }
 }
 
-// Adds the `digits` digits of one granule to `digits` rows of sums.
-inline void add_granule(const uint8_t* __restrict bytes, int digits, uint16_t* __restrict sums) {
-  const uint16_t radix = digits == 5 ? 3 : 4;
-  uint16_t w[kRow];
-  for (int j = 0; j < kRow; ++j) w[j] = bytes[j];
-  for (int k = 0; k < digits; ++k)
-    for (int j = 0; j < kRow; ++j) {
-      const uint16_t t = static_cast<uint16_t>(w[j] * radix);
-      sums[k * kRow + j] = static_cast<uint16_t>(sums[k * kRow + j] + (t >> 8));
-      w[j] = t & 255;
+// The sums of granules in bytes, byte by byte of all payloads.
+template <int kRadix, int kDigits>
+void add_in_bytes(const uint8_t* payloads, int64_t num_payloads, int64_t payload_bytes, int64_t count, uint8_t* sums) {
+  for (int64_t g = 0; g < count; ++g, payloads += kRow, sums += kDigits * kRow)
+    for (int part = 0; part < kByteVectors; ++part) {
+      Bytes total[kDigits] = {};
+      for (int64_t p = 0; p < num_payloads; ++p) {
+        TritReader<kRadix> reader(payloads + p * payload_bytes + kByteWidth * part);
+        for (int k = 0; k < kDigits; ++k) total[k] -= (Bytes)reader.pop();
+      }
+      for (int k = 0; k < kDigits; ++k) std::memcpy(sums + k * kRow + kByteWidth * part, &total[k], kByteWidth);
     }
+}
+
+// The same for sums up to 65535.
+template <int kRadix, int kDigits>
+void add_in_shorts(const uint8_t* payloads, int64_t num_payloads, int64_t payload_bytes, int64_t count,
+                   uint16_t* sums) {
+  uint8_t some[kDigits * kRow];
+  for (int64_t g = 0; g < count; ++g, payloads += kRow, sums += kDigits * kRow) {
+    fill<uint16_t>(sums, kDigits * kRow, 0);
+    for (int64_t p = 0; p < num_payloads; p += kMostInBytes) {
+      add_in_bytes<kRadix, kDigits>(payloads + p * payload_bytes, least(kMostInBytes, num_payloads - p), payload_bytes,
+                                    1, some);
+      for (int j = 0; j < kDigits * kRow; ++j) sums[j] = static_cast<uint16_t>(sums[j] + some[j]);
+    }
+  }
+}
+
+template <int kRadix, int kDigits>
+void add_trits(const uint8_t* payloads, int64_t num_payloads, int64_t granules, int sum_digits, uint32_t* words) {
+  const auto base = static_cast<uint32_t>(2 * num_payloads + 1);
+  const int64_t payload_bytes = granules * kRow;
+  if (num_payloads <= kMostInBytes)
+    add_payloads<uint8_t>(granules, kDigits, base, sum_digits, [&](int64_t first, int64_t count, uint8_t* sums) {
+      add_in_bytes<kRadix, kDigits>(payloads + first * kRow, num_payloads, payload_bytes, count, sums);
+    }, words);
+  else
+    add_payloads<uint16_t>(granules, kDigits, base, sum_digits, [&](int64_t first, int64_t count, uint16_t* sums) {
+      add_in_shorts<kRadix, kDigits>(payloads + first * kRow, num_payloads, payload_bytes, count, sums);
+    }, words);
 }
 
 void add(const uint8_t* payloads, int64_t num_payloads, int64_t granules, int digits, int sum_digits,
          uint32_t* words) {
-  const auto add_one = [digits](const uint8_t* bytes, uint16_t* sums) { add_granule(bytes, digits, sums); };
-  add_payloads<uint16_t>(payloads, num_payloads, granules, kRow, digits, static_cast<uint32_t>(2 * num_payloads + 1),
-                         sum_digits, add_one, words);
+  (digits == 5 ? add_trits<3, 5> : add_trits<4, 4>)(payloads, num_payloads, granules, sum_digits, words);
 }
 
-void decode_own(const uint8_t* payload, int digits, const Segment* segments, int64_t num_segments,
-                const float* scales, float* x) {
-  const uint32_t radix = digits == 5 ? 3 : 4;
+template <int kRadix, int kDigits>
+void decode_trits(const uint8_t* payload, const Segment* segments, int64_t num_segments, const float* scales,
+                  float* x) {
   for (int64_t i = 0; i < num_segments; ++i) {
     const Segment& s = segments[i];
-    for (int64_t g = 0; g < num_granules(s, digits); ++g) {
-      const uint8_t* bytes = payload + (s.row / digits + g) * kRow;
-      alignas(64) uint32_t w[kRow];
-      alignas(64) int32_t level[kRow];
-      for (int j = 0; j < kRow; ++j) w[j] = static_cast<uint32_t>(bytes[j]) << 24;
-      for (int k = 0; k < digits; ++k) {
-        pop_digit(w, radix, 1, level);
-        const int64_t element = (g * digits + k) * kRow;
-        const int64_t present = std::min<int64_t>(s.numel - element, kRow);
-        if (present > 0)
-          store_row(level, scales[s.scale_index(element)], present, x + s.offset + element);
+    const uint8_t* bytes = payload + s.row / kDigits * kRow;
+    const int64_t num_rows = (s.numel + kRow - 1) / kRow;
+    RowWriter writer(&s, 1, scales, x);
+    for (int64_t first = 0; first < num_rows; first += kDigits, bytes += kRow) {
+      alignas(64) int8_t negated[kDigits * kRow];
+      for (int part = 0; part < kByteVectors; ++part) {
+        TritReader<kRadix> reader(bytes + kByteWidth * part);
+        for (int k = 0; k < kDigits; ++k) {
+          const Small digits = reader.pop();
+          std::memcpy(negated + k * kRow + kByteWidth * part, &digits, kByteWidth);
+        }
+      }
+      for (int k = 0; k < least<int64_t>(kDigits, num_rows - first); ++k) {
+        Int levels[kVectors];
+        for (int i = 0; i < kVectors; ++i) levels[i] = -1 - widened(negated + k * kRow + kWidth * i);
+        writer.put(s.row + first + k, levels);
       }
     }
   }
   end_of_stream();
+}
+
+void decode_own(const uint8_t* payload, int digits, const Segment* segments, int64_t num_segments,
+                const float* scales, float* x) {
+  (digits == 5 ? decode_trits<3, 5> : decode_trits<4, 4>)(payload, segments, num_segments, scales, x);
 }
 
 }  // namespace

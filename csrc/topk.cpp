@@ -1,11 +1,7 @@
 // Top-k kernels, compiled once per instruction set (TW_ISA names the namespace): chunks selected from, and added back.
 #include "topk.h"
 
-#include <algorithm>
 #include <cstring>
-#include <limits>
-#include <memory>
-#include <vector>
 
 #include "places.h"
 #include "selection.h"
@@ -31,9 +27,9 @@ void select_run(const float* x, const Run& r, Selector& selector, uint8_t* indic
 }
 
 void select(const float* x, const Run* runs, int64_t num_runs, uint8_t* indices, float* values) {
-  const auto selector = std::make_unique<Selector>();
+  Selector selector;
   for (int64_t i = 0; i < num_runs; ++i)
-    (runs[i].group == 1 ? select_run<1> : select_run<2>)(x, runs[i], *selector, indices, values);
+    (runs[i].group == 1 ? select_run<1> : select_run<2>)(x, runs[i], selector, indices, values);
 }
 
 // One payload on its way through a chunk: the group that comes next and its place.
@@ -50,7 +46,7 @@ struct Cursor {
   bool add_until(int64_t end, float factor, float* chunk) {
     while (index < end) {
       for (int j = 0; j < G; ++j) chunk[G * index + j] += *value++ * factor;
-      if (--left == 0) index = std::numeric_limits<int64_t>::max();
+      if (--left == 0) index = INT64_MAX;
       else if ((index = places.next()) < 0) return false;
     }
     return true;
@@ -59,31 +55,31 @@ struct Cursor {
 
 // Window by window, so that numbers are added where they still lie in the cache.
 template <int G>
-bool scatter_chunk(std::vector<Cursor>& cursors, const Run& r, float factor, float* chunk) {
-  for (Cursor& cursor : cursors)
-    if (!cursor.start(r.k)) return false;
+bool scatter_chunk(Cursor* cursors, int64_t num_payloads, const Run& r, float factor, float* chunk) {
+  for (int64_t p = 0; p < num_payloads; ++p)
+    if (!cursors[p].start(r.k)) return false;
   for (int64_t first = 0; first < r.chunk; first += kWindow / G) {
-    const int64_t end = std::min(first + kWindow / G, r.chunk);
-    std::fill(chunk + G * first, chunk + G * end, 0.0f);
-    for (Cursor& cursor : cursors)
-      if (!cursor.add_until<G>(end, factor, chunk)) return false;
+    const int64_t end = least(first + kWindow / G, r.chunk);
+    fill(chunk + G * first, G * (end - first), 0.0f);
+    for (int64_t p = 0; p < num_payloads; ++p)
+      if (!cursors[p].add_until<G>(end, factor, chunk)) return false;
   }
   return true;
 }
 
 bool scatter(const uint8_t* indices, int64_t num_payloads, int64_t payload_bytes, const Run* runs, int64_t num_runs,
              const float* values, int64_t num_values, float factor, float* x) {
-  std::vector<Cursor> cursors;
+  Buffer<Cursor> cursors;
+  cursors.reserve(num_payloads);
   for (int64_t i = 0; i < num_runs; ++i) {
     const Run& r = runs[i];
     const auto scatter_one = r.group == 1 ? scatter_chunk<1> : scatter_chunk<2>;
-    cursors.clear();
     for (int64_t p = 0; p < num_payloads; ++p)
-      cursors.push_back({PlaceReader(indices + p * payload_bytes, r), values + p * num_values + r.value});
+      new (&cursors[p]) Cursor{PlaceReader(indices + p * payload_bytes, r), values + p * num_values + r.value};
     for (int64_t c = 0; c < r.count; ++c)
-      if (!scatter_one(cursors, r, factor, x + r.offset + c * r.chunk * r.group)) return false;
-    for (Cursor& cursor : cursors)
-      if (!cursor.places.at_end()) return false;
+      if (!scatter_one(cursors.data(), num_payloads, r, factor, x + r.offset + c * r.chunk * r.group)) return false;
+    for (int64_t p = 0; p < num_payloads; ++p)
+      if (!cursors[p].places.at_end()) return false;
   }
   return true;
 }

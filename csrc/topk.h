@@ -12,21 +12,27 @@ namespace tw {
 // is `group` numbers; `offset` and `value` count numbers.
 //
 // An index is cut into `low_bits` low bits, written one behind the other from byte `low_byte` on, and a high part
-// h = index >> low_bits, which is a bit set in the chunk's own `high_bits()` bits from byte `high_byte` on: bit h + j
+// h = index >> low_bits, which is a bit set in the chunk's own high_bits bits from byte `high_byte` on: bit h + j
 // for the j-th index of the chunk (Elias-Fano), or bit h if low_bits = 0 (a bitmap); no bits if h is always 0, and
 // none at all if the chunk is kept whole.
 struct Run {
   int64_t offset, chunk, count, k, low_bits, low_byte, high_byte, value, group;
-
-  bool whole() const { return k == chunk; }
-  int64_t high_bits() const {
-    const int64_t highest = (chunk - 1) >> low_bits;
-    return highest == 0 || whole() ? 0 : low_bits == 0 ? chunk : highest + k;
-  }
-  int64_t low_bytes() const { return (count * k * low_bits + 7) / 8; }
-  int64_t high_bytes() const { return (count * high_bits() + 7) / 8; }
 };
 constexpr int64_t kRunColumns = sizeof(Run) / sizeof(int64_t);
+
+namespace {  // functions with internal linkage: see basics.h
+
+inline bool whole(const Run& r) { return r.k == r.chunk; }
+
+inline int64_t high_bits(const Run& r) {
+  const int64_t highest = (r.chunk - 1) >> r.low_bits;
+  return highest == 0 || whole(r) ? 0 : r.low_bits == 0 ? r.chunk : highest + r.k;
+}
+
+inline int64_t low_bytes(const Run& r) { return (r.count * r.k * r.low_bits + 7) / 8; }
+inline int64_t high_bytes(const Run& r) { return (r.count * high_bits(r) + 7) / 8; }
+
+}  // namespace
 
 struct TopkKernels {
   void (*select)(const float* x, const Run* runs, int64_t num_runs, uint8_t* indices, float* values);

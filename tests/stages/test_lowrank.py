@@ -15,7 +15,7 @@ from thinwire.errors import CodecError
 from thinwire.groups.base import sum_bytes
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.spec import Spec
-from thinwire.stages.lowrank import first_right, orthogonal
+from thinwire.stages.lowrank import first_right
 from thinwire.state import gathered_state, load_state, local_state
 
 SPECS = specs_of({"conv": (24, 8, 3, 3), "fc": (40, 30), "bias": 30, "tiny": (3, 3)})
@@ -197,16 +197,6 @@ def test_zeros_stay_zeros_and_are_no_dead_end() -> None:
     means = simulation.run(source, steps=3)[0]
     assert not any(mean.any() for step in means[:2] for mean in step.values())
     torch.testing.assert_close(means[2]["fc"], mean_of(full, 2, 2)["fc"], rtol=0, atol=1e-4)
-
-
-def test_orthogonal_columns() -> None:
-    columns = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
-    columns[:, 2] = columns[:, 0] + 1e-7 * columns[:, 1]
-    for matrix in (columns, torch.zeros(50, 4)):
-        left = orthogonal(matrix)
-        torch.testing.assert_close(left.t() @ left, torch.eye(4), rtol=0, atol=1e-6)
-    columns[3, 1] = math.nan
-    assert not bool(torch.isfinite(orthogonal(columns)).all())
 
 
 def test_the_first_q_follows_from_the_name() -> None:

@@ -141,6 +141,46 @@ class RangefloatKernels(Protocol):
     ) -> None: ...
 
 
+class ProductsKernels(Protocol):
+    """Matrices in one order of additions (csrc/products.h); results are written in place."""
+
+    def product(self, a: Tensor, b: Tensor, start: Tensor, c: Tensor, /) -> None: ...
+
+    def orthonormal(self, p: Tensor, /) -> None: ...
+
+    def eigen(self, a: Tensor, values: Tensor, /) -> None: ...
+
+
+class FourierKernels(Protocol):
+    """Rows of numbers; the six tables are those of roots.Turning; results are written in place."""
+
+    def forward(
+        self,
+        x: Tensor,
+        sizes: Tensor,
+        passes: Tensor,
+        ends: Tensor,
+        chirp: Tensor,
+        spectrum: Tensor,
+        cosines: Tensor,
+        y: Tensor,
+        /,
+    ) -> None: ...
+
+    def inverse(
+        self,
+        y: Tensor,
+        sizes: Tensor,
+        passes: Tensor,
+        ends: Tensor,
+        chirp: Tensor,
+        spectrum: Tensor,
+        cosines: Tensor,
+        x: Tensor,
+        /,
+    ) -> None: ...
+
+
 @dataclass(frozen=True)
 class Kernels:
     """A named set of kernels. `name` is "reference" or "cpu-<instruction set>"."""
@@ -151,3 +191,5 @@ class Kernels:
     qsgd: QsgdKernels
     sign: SignKernels
     rangefloat: RangefloatKernels
+    products: ProductsKernels
+    fourier: FourierKernels

@@ -11,7 +11,7 @@ import torch
 
 from thinwire.errors import CodecError
 from thinwire.kernels.base import Kernels
-from thinwire.kernels.reference import qsgd, rangefloat, sign, ternary, topk
+from thinwire.kernels.reference import fourier, products, qsgd, rangefloat, sign, ternary, topk
 
 
 @functools.cache
@@ -43,9 +43,18 @@ def backends() -> dict[str, Kernels]:
                 qsgd=native.Qsgd(isa),
                 sign=native.Sign(isa),
                 rangefloat=native.Rangefloat(isa),
+                products=native.Products(isa),
+                fourier=native.Fourier(isa),
             )
     found["reference"] = Kernels(
-        "reference", ternary=ternary, topk=topk, qsgd=qsgd, sign=sign, rangefloat=rangefloat
+        "reference",
+        ternary=ternary,
+        topk=topk,
+        qsgd=qsgd,
+        sign=sign,
+        rangefloat=rangefloat,
+        products=products,
+        fourier=fourier,
     )
     return found
 

@@ -2,3 +2,8 @@
 
 Reading order: README.md beside this file.
 """
+
+from thinwire.private.client import Client
+from thinwire.private.server import Server
+
+__all__ = ["Client", "Server"]

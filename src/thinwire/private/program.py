@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from time import perf_counter
@@ -127,12 +128,20 @@ class Player:
         context = self.program.digest() + self.context
         self._party = Party.start(self.role, self.channel, self.program.variant.kind, self.seed, context)
         self._note("", "base_ot", SETUP, start, before)
-        self._play(SETUP, self._run(Prepared()))
+        self._play(self.program.of_phase(SETUP), self._run(Prepared()))
+
+    def sibling(self, program: Program) -> Player:
+        """A player of another batch size on the same connection: its OTs, its seeds, and what was missing."""
+        made = Player(program, self.role, self.channel, self.seed, self.context)
+        made._party, made._seeds = self._party, self._seeds
+        lacking = [step for step in program.of_phase(SETUP) if step.layer not in self._seeds]
+        made._play(lacking, made._run(Prepared()))
+        return made
 
     def prepare(self) -> None:
         """The offline phase of one query."""
         prepared = Prepared()
-        self._play(OFFLINE, self._run(prepared))
+        self._play(self.program.of_phase(OFFLINE), self._run(prepared))
         self._prepared.append(prepared)
 
     def infer(self, x: IntArray | None = None) -> IntArray | None:
@@ -147,7 +156,7 @@ class Player:
             self.prepare()
         run = self._run(self._prepared.pop(0))
         run.shares[graph.input.name] = share
-        self._play(ONLINE, run)
+        self._play(self.program.of_phase(ONLINE), run)
         return run.result
 
     def _checked(self, x: IntArray | None) -> Words:
@@ -164,11 +173,11 @@ class Player:
             raise ModelError("the connection is not set up: call setup first")
         return Run(self._party, self.program.graph, self.program.batch, self._seeds, prepared)
 
-    def _play(self, phase: str, run: Run) -> None:
-        for step in self.program.of_phase(phase):
+    def _play(self, steps: Sequence[Step], run: Run) -> None:
+        for step in steps:
             start, before = perf_counter(), self.channel.counters
             step.act(run)
-            self._note(step.layer, step.operator, phase, start, before)
+            self._note(step.layer, step.operator, step.phase, start, before)
 
     def _note(self, layer: str, operator: str, phase: str, start: float, before: Counters) -> None:
         passed = self.channel.counters - before

@@ -24,13 +24,14 @@ DENSE, LOW_RANK = "dense", "lowrank"
 class LowRank(LinearStage):
     """A step of power iteration in every training step; M_i is the gradient of worker i, shape[0] rows:
 
-    1. P = sum_i M_i Q                      agreed on, then orthogonalised: the same bits on all ranks
+    1. P = sum_i M_i Q                      agreed on, then orthonormalised: the same bits on all ranks
     2. Y_i^T = P^T M_i                      sent; payloads add as plain floats
     3. the mean is P Y^T with Y = mean_i Y_i, and Q = Y starts the next step (warm start)
 
     The first Q is random and follows from the tensor's name. What a worker's own P Y_i^T does not hold is
-    kept back (memory "residual"). `start`: steps that travel uncompressed before. `min_ratio`: matrices that
-    do not shrink that much stay dense.
+    kept back (memory "residual"). Products and orthonormalising add in one order (kernels/products): every
+    rank has the same P and the same mean, whatever its CPU and its threads. `start`: steps that travel
+    uncompressed before. `min_ratio`: matrices that do not shrink that much stay dense.
 
     Vogels et al., "PowerSGD", NeurIPS 2019.
     """
@@ -67,17 +68,18 @@ class LowRank(LinearStage):
         return None
 
     def bind(self, layout: Layout, place: Place, phase: str, notes: Notes) -> BoundStage:
-        return BoundIdentity(layout) if phase == DENSE else BoundLowRank(self, layout, notes)
+        return BoundIdentity(layout) if phase == DENSE else BoundLowRank(self, layout, place, notes)
 
 
 class BoundLowRank(BoundStage):
     """P (rows x rank, orthonormal) of the step at hand for every tensor; Q^T (rank x columns) in the notes.
 
-    Y and Q are kept transposed: M^T P as such takes four times as long as P^T M.
+    Y and Q are kept transposed: P^T M reads M once, as it lies.
     """
 
-    def __init__(self, stage: LowRank, layout: Layout, notes: Notes) -> None:
+    def __init__(self, stage: LowRank, layout: Layout, place: Place, notes: Notes) -> None:
         self.stage, self.layout, self.notes = stage, layout, notes
+        self.kernels = place.kernels.products
         self.shapes = [_matrix_shape(spec) for spec in layout.specs]
         self.sizes = [rows * stage.rank for rows, _ in self.shapes]
         self.offer_numel = sum(self.sizes)
@@ -89,21 +91,22 @@ class BoundLowRank(BoundStage):
 
     def offer(self, x: Tensor) -> Tensor:
         offer = x.new_empty(self.offer_numel)
-        for index, own in enumerate(torch.split(offer, self.sizes)):
-            right = self._right(index, x.device).t()
-            torch.mm(self._matrix(x, index), right, out=own.view(-1, self.stage.rank))
+        for index, own in enumerate(self._lefts(offer)):
+            right = self._right(index, x.device)
+            self.kernels.product(self._matrix(x, index), right.t(), x.new_empty(0), own)
         return offer
 
     def forward(self, x: Tensor, agreed: Tensor) -> Tensor:
-        self.left = [orthogonal(own.view(-1, self.stage.rank)) for own in torch.split(agreed, self.sizes)]
+        self.left = self._lefts(agreed.clone())
         y = x.new_empty(self.out.numel)
         for index, left in enumerate(self.left):
-            torch.mm(left.t(), self._matrix(x, index), out=self._thin(y, index))
+            self.kernels.orthonormal(left)
+            self.kernels.product(left.t(), self._matrix(x, index), x.new_empty(0), self._thin(y, index))
         return y
 
     def inverse(self, y: Tensor, x: Tensor) -> None:
         for index, left in enumerate(self.left):
-            torch.mm(left, self._thin(y, index), out=self._matrix(x, index))
+            self.kernels.product(left, self._thin(y, index), x.new_empty(0), self._matrix(x, index))
 
     def learn(self, y: Tensor, x: Tensor) -> None:
         """Q = Y; a direction that vanished stays as it was, or it would be zero for ever."""
@@ -111,6 +114,10 @@ class BoundLowRank(BoundStage):
             new, old = self._thin(y, index), self._right(index, y.device)
             gone = (new == 0).all(1, keepdim=True)
             self.notes.setdefault(name, {})["right"] = torch.where(gone, old, new)
+
+    def _lefts(self, numbers: Tensor) -> list[Tensor]:
+        """Every tensor's P in what is offered or agreed on."""
+        return [own.view(-1, self.stage.rank) for own in torch.split(numbers, self.sizes)]
 
     def _matrix(self, x: Tensor, index: int) -> Tensor:
         return x[self.layout.slices[index]].view(self.shapes[index])
@@ -129,15 +136,6 @@ class BoundLowRank(BoundStage):
 def _matrix_shape(spec: Spec) -> tuple[int, int]:
     rows = spec.shape[0]
     return rows, spec.numel // rows
-
-
-def orthogonal(columns: Tensor) -> Tensor:
-    """Orthonormal columns that span the same space (Householder, float64); non-finite input gives NaN.
-
-    Columns that depend on each other are completed, so that the result is a projection in any case.
-    """
-    left: Tensor = torch.linalg.qr(columns.double())[0]
-    return left.to(columns.dtype)
 
 
 def first_right(name: str, rows: int, columns: int, device: torch.device) -> Tensor:

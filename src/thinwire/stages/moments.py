@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
+from thinwire.kernels.base import ProductsKernels
+from thinwire.kernels.reference.folding import folded
 from thinwire.stages.base import OWNED
+
+_AT_ONCE = 256  # samples whose squares are added up in float32
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,7 @@ class Moments:
     note: dict[str, Tensor]
     order: str
     length: int
+    kernels: ProductsKernels
 
     def _get(self, what: str) -> Tensor:
         return self.note[self._name(what)]
@@ -35,22 +42,33 @@ class Moments:
             self.note[self._name(what)] = zero.contiguous() if owned else zero
 
     def add(self, rows: Tensor, unit: float) -> None:
-        """Takes rows as samples: sum += g, square += g g^T; left out if squares overflow."""
-        square = torch.mm(rows.t(), rows).double().div_(unit * unit)
-        if bool(torch.isfinite(square.sum())):
+        """Takes rows as samples: sum += g, square += g g^T; left out if squares overflow.
+
+        In one order: squares of a few rows in float32, the sums of those in float64.
+        """
+        total = rows.new_zeros(self.length, dtype=torch.float64)
+        square = rows.new_zeros(self.length, self.length, dtype=torch.float64)
+        for few in torch.split(rows, _AT_ONCE):
+            table = rows.new_empty(self.length, self.length)
+            self.kernels.product(few.t(), few, rows.new_empty(0), table)
+            total += folded(few.double())
+            square += table
+        if bool(square.isfinite().all()):
             self._get("count").add_(rows.shape[0])
-            self._get("sum").add_(rows.sum(0, dtype=torch.float64).div_(unit))
-            self._get("square").add_(square)
+            self._get("sum").add_(total.div_(unit))
+            self._get("square").add_(square.div_(unit * unit))
 
     def components(self) -> Components:
         """Mean and eigenvectors of the covariance, largest first; the peak of each is positive."""
         count = self._get("count").clamp(min=1)
         mean = self._get("sum") / count
         covariance = self._get("square") / count - torch.outer(mean, mean)
-        values, vectors = torch.linalg.eigh(covariance)
-        values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)
-        peaks = vectors.gather(0, vectors.abs().argmax(0, keepdim=True))
-        return Components(self.order, mean, values, vectors * peaks.sign())
+        values = torch.empty_like(mean)
+        self.kernels.eigen(covariance, values)
+        order = values.argsort(descending=True, stable=True)
+        values, rows = values[order].clamp(min=0), covariance[order]
+        peaks = rows.gather(1, rows.abs().argmax(1, keepdim=True))
+        return Components(self.order, mean, values, (rows * peaks.sign()).t())
 
 
 @dataclass(frozen=True)
@@ -64,14 +82,15 @@ class Components:
 
     def energy(self, width: int) -> float:
         """The share of the variance that the first `width` eigenvectors hold."""
-        total = float(self.values.sum())
-        return float(self.values[:width].sum()) / total if total > 0 else 1.0
+        total = math.fsum(self.values.tolist())
+        return math.fsum(self.values[:width].tolist()) / total if total > 0 else 1.0
 
     def dropped(self, width: int) -> float:
         """The variance that they do not hold."""
-        return float(self.values[width:].sum())
+        return math.fsum(self.values[width:].tolist())
 
     def width(self, energy: float, most: int) -> int:
         """The fewest eigenvectors that hold a share of the variance, at least one and at most `most`."""
-        enough = self.values.cumsum(0) >= energy * float(self.values.sum())
-        return min(most, 1 + int((~enough).sum()))
+        values: list[float] = self.values.tolist()
+        enough = energy * math.fsum(values)
+        return min(most, 1 + sum(held < enough for held in accumulate(values)))

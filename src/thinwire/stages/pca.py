@@ -126,7 +126,8 @@ class _Learner:
 
     def moments(self, slices: Slices) -> list[Moments]:
         orders = orders_of(slices, self.stage.order)
-        return [Moments(self.note(slices), order, slices.length) for order in orders]
+        kernels = self.place.kernels.products
+        return [Moments(self.note(slices), order, slices.length, kernels) for order in orders]
 
     def restart(self, slices: Slices) -> None:
         for moments in self.moments(slices):
@@ -195,14 +196,13 @@ class BoundProject(RangedStage):
     """The compressed phase: Y = (X - mu) U there, X = Y U^T + mu back, group of slices by group."""
 
     def __init__(self, stage: Pca, layout: Layout, place: Place, notes: Notes) -> None:
-        self.layout = layout
+        self.layout, self.kernels = layout, place.kernels.products
         self.learner = _Learner(stage, layout, place, notes)
         self.widths = [stage.width_of(notes.get(name, NOTHING)) for name in layout.names]
         self.out = Layout.packed(
             Spec(slices.spec.name, (slices.count * width + slices.tail,))
             for slices, width in zip(self.learner.slices, self.widths, strict=True)
         )
-        self._padded = torch.empty(0)
 
     def places(self) -> list[int]:
         places: list[int] = []
@@ -217,31 +217,24 @@ class BoundProject(RangedStage):
     def forward_range(self, x: Tensor, y: Tensor, first: int, last: int) -> None:
         for part in self._cuts(first, last):
             note = self.learner.note(part.slices)
-            basis, mean = note["basis"], note["mean"] * self.unit
+            basis, mean, start = note["basis"], note["mean"] * self.unit, x.new_empty(1, part.width)
             ordered = part.slices.ordered(x[part.piece], _order(note))
             rows = part.slices.matrix(ordered)[part.first : part.last]
-            torch.addmm((mean @ basis).neg_(), rows, basis, out=part.rows(y))
+            self.kernels.product(mean.unsqueeze(0), basis, x.new_empty(0), start)
+            self.kernels.product(rows, basis, start.neg_().squeeze(0), part.rows(y))
             part.tail_in(y).copy_(ordered[ordered.numel() - part.tail :])
 
     def inverse_range(self, y: Tensor, x: Tensor, first: int, last: int) -> None:
         for part in self._cuts(first, last):
-            order, tensor = _order(self.learner.note(part.slices)), x[part.piece]
+            note, tensor = self.learner.note(part.slices), x[part.piece]
+            order = _order(note)
             moved = order == CHANNEL
             target = torch.empty_like(tensor) if moved else tensor
-            self._expand(part, y, part.slices.matrix(target)[part.first : part.last])
+            rows = part.slices.matrix(target)[part.first : part.last]
+            self.kernels.product(part.rows(y), note["basis"].t(), note["mean"] * self.unit, rows)
             target[target.numel() - part.tail :] = part.tail_in(y)
             if moved:
                 part.slices.restore(target, order, tensor)
-
-    def _expand(self, part: Cut, y: Tensor, rows: Tensor) -> None:
-        """Y U^T + mu as (Y, 1) (U, mu)^T: adding mu afterwards would cost as much as the product."""
-        note, shape = self.learner.note(part.slices), (rows.shape[0], part.width + 1)
-        if self._padded.numel() < math.prod(shape):
-            self._padded = rows.new_empty(math.prod(shape))
-        padded = self._padded[: math.prod(shape)].view(shape)
-        padded[:, :-1] = part.rows(y)
-        padded[:, -1] = self.unit
-        torch.mm(padded, torch.cat([note["basis"].t(), note["mean"].unsqueeze(0)]), out=rows)
 
     def _cuts(self, first: int, last: int) -> Iterator[Cut]:
         """What of each tensor lies in the numbers first..last, which were cut at `places`."""

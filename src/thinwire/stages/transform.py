@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from thinwire.coders.base import Place
 from thinwire.errors import CodecError
+from thinwire.kernels.roots import turning
 from thinwire.options import option, read_chunk, show_chunk
 from thinwire.spec import Layout, Spec
 from thinwire.stages.base import BoundStage, LinearStage, Notes, RangedStage
@@ -21,34 +19,6 @@ CHUNK = 4096
 CHUNK_RULE = '"tensor", or an even number of elements'
 _BATCH_NUMEL = 1 << 18  # elements transformed at once: they stay in the cache
 _BATCH_CHUNKS = 16  # but at least so many chunks: a call has a price of its own
-
-
-class Transform(ABC):
-    """An orthonormal transform of rows of one length, at most `count` rows at once.
-
-    Rows are copied into buffers of its own before they are transformed: where they lie in memory changes
-    the last bits of an FFT, and results must depend neither on the bucket nor on the rank.
-    """
-
-    def __init__(self, length: int, count: int, device: torch.device) -> None:
-        self.length, self.count, self.device = length, count, device
-
-    @functools.cached_property
-    def rows(self) -> Tensor:
-        return torch.empty(self.count, self.length, device=self.device)
-
-    @functools.cached_property
-    def spectra(self) -> Tensor:
-        """Half spectra of real rows, as (real, imaginary)."""
-        return torch.zeros(self.count, self.length // 2 + 1, 2, device=self.device)
-
-    @abstractmethod
-    def forward(self, x: Tensor, y: Tensor) -> None:
-        """Rows of numbers x to rows of coordinates y."""
-
-    @abstractmethod
-    def inverse(self, y: Tensor, x: Tensor) -> None:
-        """Back again."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +33,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class ChunkedStage(LinearStage):
-    """A stage that transforms every tensor in chunks of `chunk` elements; the last one may be shorter."""
+    """A stage that transforms every tensor in chunks of `chunk` elements; the last one may be shorter.
+
+    The transforms are thinwire's own (kernels/fourier): one order of operations, the same bits on all ranks.
+    """
 
     fixed = True
     group: ClassVar[int] = 1  # coordinates that stand or fall together; a chunk is rounded up to whole groups
-    transform: ClassVar[type[Transform]]
+    cosine: ClassVar[bool] = False  # the cosine transform, or Fourier's
 
     chunk: int = option(CHUNK, read_chunk, CHUNK_RULE, show_chunk)
 
@@ -106,12 +79,9 @@ class BoundTransform(RangedStage):
             for spec, source, target in zip(layout.specs, layout.offsets, self.out.offsets, strict=True)
             for batch in stage.batches(spec, source, target)
         ]
-        counts: dict[int, int] = {}
-        for batch in self.batches:
-            counts[batch.length] = max(batch.count, counts.get(batch.length, 0))
-        self.transforms = {
-            length: stage.transform(length, count, place.device) for length, count in counts.items()
-        }
+        self.kernels = place.kernels.fourier
+        lengths = {batch.length for batch in self.batches}
+        self.turnings = {length: turning(length, stage.cosine, place.device) for length in lengths}
 
     def places(self) -> list[int]:
         return [
@@ -125,11 +95,11 @@ class BoundTransform(RangedStage):
 
     def forward_range(self, x: Tensor, y: Tensor, first: int, last: int) -> None:
         for length, numbers, coordinates in self._views(x, y, first, last):
-            self.transforms[length].forward(numbers, coordinates)
+            self.kernels.forward(numbers, *self.turnings[length].tables, coordinates)
 
     def inverse_range(self, y: Tensor, x: Tensor, first: int, last: int) -> None:
         for length, numbers, coordinates in self._views(x, y, first, last):
-            self.transforms[length].inverse(coordinates, numbers)
+            self.kernels.inverse(coordinates, *self.turnings[length].tables, numbers)
 
     def _views(self, x: Tensor, y: Tensor, first: int, last: int) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Every batch, as far as it lies in the numbers first..last, with its rows of x and of y."""

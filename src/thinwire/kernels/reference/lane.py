@@ -10,7 +10,8 @@ from torch import Tensor
 
 ROW = 32
 INF_BITS = 0x7F800000
-_LANES = 16  # accumulators of sums in float64; part of the definition of their bits
+CHUNK = 4096  # numbers of a sum that are added one after the other, and
+_LANES = 16  # accumulators in it; both are part of the definition of a sum's bits
 
 
 def blocks(values: Tensor, block: int) -> tuple[Tensor, ...]:
@@ -26,13 +27,32 @@ def max_bits(values: Tensor) -> int:
 
 
 def ordered_sum(values: Tensor) -> float:
-    """Element i goes to accumulator i mod 16 in ascending order; the accumulators are folded in halves."""
-    padded = torch.nn.functional.pad(values, (0, -values.numel() % _LANES))
-    lanes = padded.view(-1, _LANES).cumsum(0)[-1]
-    while lanes.numel() > 1:
-        half = lanes.numel() // 2
-        lanes = lanes[:half] + lanes[half:]
-    return float(lanes)
+    """A sum whose bits are defined, and whose chunks of 4096 numbers can be summed in parallel.
+
+    In a chunk element i goes to accumulator i mod 16 in ascending order, and the accumulators are folded in
+    halves. The sums of all chunks are summed likewise, until one number is left.
+
+    >>> ordered_sum(torch.full((5000,), 0.5, dtype=torch.float64))
+    2500.0
+    """
+    sums = _chunk_sums(values)
+    while sums.numel() > 1:
+        sums = _chunk_sums(sums)
+    return float(sums)
+
+
+def _chunk_sums(values: Tensor) -> Tensor:
+    """Steps run one after the other on all chunks and lanes at once: the same order on every device."""
+    size = CHUNK if values.numel() > CHUNK else _LANES
+    padded = torch.nn.functional.pad(values, (0, -values.numel() % size))
+    rows = padded.view(-(-values.numel() // CHUNK), -1, _LANES)
+    lanes = torch.zeros_like(rows[:, 0])
+    for step in range(rows.shape[1]):
+        lanes = lanes + rows[:, step]
+    while lanes.shape[1] > 1:
+        half = lanes.shape[1] // 2
+        lanes = lanes[:, :half] + lanes[:, half:]
+    return lanes.flatten()
 
 
 def spread(per_block: Tensor, segment: list[int]) -> Tensor:

@@ -42,7 +42,11 @@ def decode_sum(
 
 
 def _fraction32(value: Tensor, limit: int) -> Tensor:
-    """The word floor(value * 2**32 / limit) + 1 as int32, by two 16-bit steps of long division."""
+    """The word floor(value * 2**32 / limit) + 1 as int32, by two 16-bit steps of long division.
+
+    Modulo 2**32: a damaged payload, whose sums are no digits, gives the same wrong words everywhere.
+    """
+    value = value & 0xFFFFFFFF
     high, rest = (value << 16) // limit, (value << 16) % limit
-    word = (high << 16) + (rest << 16) // limit + 1
+    word = ((high << 16) + (rest << 16) // limit + 1) & 0xFFFFFFFF
     return torch.where(word >= 1 << 31, word - (1 << 32), word).to(torch.int32)

@@ -1,4 +1,4 @@
-"""Records: each finished run is one JSON line (settings, commit, result); what is recorded is not run again."""
+"""Records: a finished run is one JSON line (settings, commit, result); what is recorded is not run again."""
 
 from __future__ import annotations
 

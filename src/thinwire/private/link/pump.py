@@ -38,7 +38,7 @@ class Pump:
 
     def __init__(self, sock: socket.socket, timeout_s: float) -> None:
         sock.setblocking(False)
-        self._socket, self._timeout_s = sock, timeout_s
+        self._socket, self.timeout_s = sock, timeout_s
         self._changed = threading.Condition()
         self._out: deque[tuple[memoryview, bool]] = deque()  # payload, is it an abort
         self._in: deque[bytearray] = deque()
@@ -86,7 +86,7 @@ class Pump:
         with self._changed:
             self._closing = True
         self._wake()
-        self._thread.join(self._timeout_s if patience_s is None else patience_s)
+        self._thread.join(self.timeout_s if patience_s is None else patience_s)
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join(FAREWELL_S)
@@ -101,10 +101,10 @@ class Pump:
                 raise LinkError(str(self._error))
             if self._closing:
                 raise LinkError("this end of the connection is closed")
-            left = max(start, self._last_progress) + self._timeout_s - time.monotonic()
+            left = max(start, self._last_progress) + self.timeout_s - time.monotonic()
             if left <= 0:
                 raise LinkError(
-                    f"the peer {did_nothing} for {self._timeout_s:g} s: it hangs or is cut off; "
+                    f"the peer {did_nothing} for {self.timeout_s:g} s: it hangs or is cut off; "
                     "raise the time-out if it may think for longer"
                 )
             self._changed.wait(left)

@@ -49,6 +49,15 @@ class SocketChannel(Channel):
         except (OSError, AttributeError, struct.error):
             return None
 
+    @property
+    def timeout_s(self) -> float:
+        """How long the peer may be silent."""
+        return self._pump.timeout_s
+
+    @timeout_s.setter
+    def timeout_s(self, seconds: float) -> None:
+        self._pump.timeout_s = seconds
+
     def abort(self, reason: str) -> None:
         self._pump.abort(reason)
 

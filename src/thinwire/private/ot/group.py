@@ -45,10 +45,20 @@ def ristretto255() -> Group:
 
 
 def _from_rbcl(rbcl: ModuleType) -> Group:
+    def checked(function: Callable[..., bytes], *is_point: bool) -> Callable[..., bytes]:
+        # rbcl does not look at what libsodium says of its inputs, so they are looked at here.
+        def apply(*values: bytes) -> bytes:
+            for value, point in zip(values, is_point, strict=True):
+                if point and not rbcl.crypto_core_ristretto255_is_valid_point(value):
+                    raise ValueError("these bytes are not a point of ristretto255")
+            return bytes(function(*values))
+
+        return apply
+
     return Group(
-        rbcl.crypto_core_ristretto255_add,
-        rbcl.crypto_core_ristretto255_sub,
-        rbcl.crypto_scalarmult_ristretto255,
+        checked(rbcl.crypto_core_ristretto255_add, True, True),
+        checked(rbcl.crypto_core_ristretto255_sub, True, True),
+        checked(rbcl.crypto_scalarmult_ristretto255, False, True),
         rbcl.crypto_scalarmult_ristretto255_base,
         rbcl.crypto_core_ristretto255_from_hash,
         rbcl.crypto_core_ristretto255_scalar_reduce,

@@ -61,7 +61,7 @@ class Requant(Operator):
 
     @property
     def _fuses(self) -> bool:
-        return self.fused and self.shift > 0 and self._num_signs > 0 and self.left > 1
+        return self.fused and self.shift > 0 and self._num_signs > 0
 
     @property
     def _num_signs(self) -> int:
@@ -107,7 +107,14 @@ class Requant(Operator):
     def _extend(self) -> Extend:
         return Extend(self.count, min(self._mux_width, self.out_width), self.out_width, self.kind, self.msb)
 
+    @property
+    def _is_zero(self) -> bool:
+        """Only the sign is left, and the ReLU takes it."""
+        return self.relu and self.left <= 1
+
     def messages(self) -> Messages:
+        if self._is_zero:
+            return ()
         steps: list[Operator] = []
         if not self._fuses:
             steps.append(self._truncate)
@@ -122,6 +129,8 @@ class Requant(Operator):
 
     def run(self, party: Party, x: Words) -> Words:
         """Shares of y mod 2^out_width."""
+        if self._is_zero:
+            return np.zeros_like(x)
         x = reduce(x, self.width)
         if self._num_signs == 0:
             return self._extend.run(party, reduce(self._truncate.run(party, x), self.out_width))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ import torch
 
 from thinwire.private.net.bits import Bits
 from thinwire.private.net.graph import WORST, Graph
-from thinwire.private.net.oracle import overflows, predict, run
+from thinwire.private.net.oracle import overflows, run
 from thinwire.private.train.export import export
 from thinwire.private.train.fit import Schedule, accuracy, fit
 from thinwire.private.train.pictures import Pictures
@@ -25,8 +26,10 @@ from thinwire.private.train.weights import load_weights, save_weights
 Draw = Callable[[Bits], Graph]
 Tell = Callable[[str, int, int, float], None]
 WARM_BITS = 4  # weights narrower than this start from a network trained at this width
+DRAFT = 128  # training pictures from which a draft's steps are set
 SAMPLE = 512  # training pictures from which steps are set
-CHECKED = 200  # test pictures on which the exported integers are compared with torch's
+CHECKED = 100  # test pictures on which the exported integers are compared with torch's
+SINGLE_BITS = 24  # single precision holds every integer of this many bits
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,13 @@ def stages(bits: Bits, progressive: bool) -> list[Bits]:
     return [replace(bits, weight=max(WARM_BITS, bits.weight), weights=raised), bits]
 
 
+def drafted(net: QNet, draw: Draw, pictures: Pictures, bits: Bits) -> Graph:
+    """The graph that a floating-point network would have at these widths without further training."""
+    draft = copy.deepcopy(net)
+    draft.widths(draw(bits), pictures.x[:DRAFT])
+    return export(draft)
+
+
 def tune(
     net: QNet,
     draw: Draw,
@@ -105,9 +115,10 @@ def tune(
         fit(net, pictures, part, seed + index, told)
     graph = export(net, acc_rule)
     check_export(net, graph, pictures)
-    x, y = pictures.test_x.numpy(), pictures.test_y.numpy()
-    right = float((predict(graph, x) == y).mean())
-    counted = overflows(graph, x[:CHECKED])
+    exact = all(node.value.bits <= SINGLE_BITS for node in graph)
+    right = accuracy(net if exact else net.double(), pictures)
+    net.float()
+    counted = overflows(graph, pictures.test_x[:CHECKED].numpy())
     clipped = sum(each.count for each in counted) / max(1, sum(each.of for each in counted))
     return Result(graph, right, float_accuracy, clipped, time.perf_counter() - begun)
 

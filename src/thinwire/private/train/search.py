@@ -99,8 +99,12 @@ class Found:
     omega: float
 
 
-def search(space: Space, omega: Omega, cost: Cost, budget: int) -> Found:
-    """The widths of least total sensitivity whose exact cost is within the budget."""
+def search(space: Space, omega: Omega, cost: Cost, budget: int, drawn: Draw | None = None) -> Found:
+    """The widths of least total sensitivity whose exact cost is within the budget.
+
+    `drawn` gives the graph whose bytes count, with the shifts that its weights lead to; default: the sketch.
+    """
+    drawn = drawn or space.draw
     prices = _Prices(space, cost)
     allowed = budget
     for _ in range(ROUNDS):
@@ -112,7 +116,7 @@ def search(space: Space, omega: Omega, cost: Cost, budget: int) -> Found:
             {name: weight for name, (weight, _) in chosen.items()},
             widths,
         )
-        total = cost(space.draw(bits))
+        total = cost(drawn(bits))
         if total <= budget:
             suffered = sum(omega.layers[name][choice] for name, choice in chosen.items())
             suffered += sum(omega.requants[name][widths[name]] for name in space.pooled)
@@ -124,7 +128,7 @@ def search(space: Space, omega: Omega, cost: Cost, budget: int) -> Found:
     )
     raise ModelError(
         f"no widths of {space.graph.name!r} fit a budget of {budget / 1e6:.2f} MB: the narrowest ones need "
-        f"{cost(space.draw(least)) / 1e6:.2f} MB"
+        f"{cost(drawn(least)) / 1e6:.2f} MB"
     )
 
 

@@ -150,3 +150,10 @@ def product(node: Weighted, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 Measure = Callable[[QNet, Tensor, Tensor, Asked], Omega]
 MEASURES: Mapping[str, Measure] = MappingProxyType({"fisher": fisher, "hutchinson": hutchinson})
+
+
+def measure(name: str) -> Measure:
+    """The measure called `name`."""
+    if name not in MEASURES:
+        raise ModelError(f"unknown sensitivity {name!r}: choose one of {', '.join(MEASURES)}")
+    return MEASURES[name]

@@ -1,0 +1,59 @@
+"""The ladder: every rung on every network, run by two processes, one picture, bytes as predicted."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from thinwire.private.bench.host import Host
+from thinwire.private.bench.parties import Run, run_parties
+from thinwire.private.bench.rungs import Rung, rungs_named
+from thinwire.private.bench.visitor import Visitor
+from thinwire.private.bench.wishes import Row, Say, Wishes
+from thinwire.private.ledger import PHASES, total
+from thinwire.private.net.draw import random_pictures
+
+MODEL_FACTS = ("net", "variant", "bytes", "online_bytes", "flights", "seconds")
+
+
+def ladder(wishes: Wishes, say: Say) -> Iterator[Row]:
+    """One row per network and rung."""
+    for net in wishes.nets:
+        for rung in rungs_named(wishes.variants, wishes.models):
+            settings = {"net": net, "rung": rung.name, "bits": rung.variant.bits, "images": 1}
+            say(f"{net} {rung.name}")
+            yield wishes.once("ladder", settings, _climb, net, rung)
+
+
+def _climb(net: str, rung: Rung) -> Row:
+    graph = rung.graph(net)
+    with tempfile.TemporaryDirectory() as folder:
+        run = run_parties(
+            Path(folder), graph, random_pictures(graph, 1), Host("", rung.name), Visitor("", "", "")
+        )
+    return {"net": net, "variant": rung.name, **summary(run)}
+
+
+def summary(run: Run) -> Row:
+    """The figures of a run that every table wants."""
+    whole = total(run.entries)
+    phases = {f"{phase}_bytes": total(run.entries, phase).measured_bytes for phase in PHASES}
+    times = {f"{phase}_seconds": round(total(run.entries, phase).seconds, 3) for phase in PHASES}
+    return {
+        "bytes": whole.measured_bytes,
+        "predicted_bytes": whole.predicted_bytes,
+        **phases,
+        "upload_bytes": whole.measured_uploaded,
+        "download_bytes": whole.measured_downloaded,
+        "flights": whole.flights,
+        "online_flights": total(run.entries, "online").flights,
+        "seconds": round(whole.seconds, 3),
+        **times,
+        "handshake_bytes": run.client["handshake_bytes"],
+        "tcp_bytes": run.client["tcp_bytes"],
+        "mismatches": run.client["mismatches"],
+        "images": run.client["images"],
+        "peak_memory_mb": [run.server["peak_memory_mb"], run.client["peak_memory_mb"]],
+        "cpu_seconds": [run.server["cpu_seconds"], run.client["cpu_seconds"]],
+    }

@@ -1,0 +1,78 @@
+"""The rival: SPU (Cheetah) on the same small CNN, in a network namespace of its own, beside ours."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from thinwire.errors import PrivateError
+from thinwire.private.bench import rival_spu
+from thinwire.private.bench.host import Host
+from thinwire.private.bench.ladder import summary
+from thinwire.private.bench.parties import run_parties
+from thinwire.private.bench.rungs import Rung, rungs_named
+from thinwire.private.bench.visitor import Visitor
+from thinwire.private.bench.wishes import Row, Say, Wishes
+from thinwire.private.net.draw import random_pictures
+
+IMAGES = 6
+RUNGS = ("B0", "B1", "S6", "S6-ss8", "ours")
+HOW = "python -m venv V && V/bin/pip install spu 'jax<=0.4.34' 'jaxlib<=0.4.34' 'numpy<2', --spu V/bin/python"
+
+
+def rival(wishes: Wishes, say: Say) -> Iterator[Row]:
+    """SPU in rings of 64 and 32 bits, then rungs of ours; one picture a query, the first one apart."""
+    if wishes.spu is None:
+        raise PrivateError(f"the rival needs a Python with SPU in a throw-away venv: {HOW}")
+    for field in (64, 32):
+        say(f"SPU, {field}-bit ring")
+        settings = {"system": "spu", "ring_bits": field, "images": IMAGES}
+        yield wishes.once("rival", settings, _spu, wishes.spu, field)
+    for rung in rungs_named(wishes.variants or RUNGS, wishes.models):
+        say(f"thinwire {rung.name}")
+        settings = {"system": "thinwire", "rung": rung.name, "images": IMAGES}
+        yield wishes.once("rival", settings, _ours, rung)
+
+
+def _spu(python: Path, field: int) -> Row:
+    """It crashes now and then with 32 bits: tried three times, and how often is recorded."""
+    script = f"ip link set lo up && exec {python.absolute()} {rival_spu.__file__} {field} {IMAGES}"
+    for attempt in range(1, 4):
+        done = subprocess.run(
+            ["unshare", "-n", "sh", "-c", script], capture_output=True, text=True, timeout=900
+        )
+        rows = [line for line in done.stdout.splitlines() if line.startswith('{"system"')]
+        if done.returncode == 0 and rows:
+            return {**json.loads(rows[-1]), "attempts": attempt}
+    return {
+        "system": f"SPU Cheetah, {field}-bit ring",
+        "failed": f"exit code {done.returncode}",
+        "attempts": 3,
+    }
+
+
+def _ours(rung: Rung) -> Row:
+    graph = rung.graph("digits")
+    with tempfile.TemporaryDirectory() as folder:
+        run = run_parties(
+            Path(folder),
+            graph,
+            random_pictures(graph, IMAGES),
+            Host("", rung.name),
+            Visitor("", "", ""),
+        )
+    figures = summary(run)
+    queries = sorted(row["seconds"] for row in run.client["queries"][1:])
+    setup = figures["setup_bytes"]
+    return {
+        "system": f"thinwire {rung.name}",
+        "bytes_first": setup + (figures["bytes"] - setup) // IMAGES,
+        "bytes": (figures["bytes"] - setup) // IMAGES,
+        "seconds_first": run.client["ready_seconds"] + run.client["queries"][0]["seconds"],
+        "seconds": queries[len(queries) // 2],
+        "images": IMAGES,
+        "largest_error": float(figures["mismatches"]),
+    }

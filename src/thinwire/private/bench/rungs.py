@@ -1,0 +1,50 @@
+"""Rungs: the ladder from SiRNN to ours: a variant of the protocols, and a network at its bit widths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from thinwire.errors import PrivateError
+from thinwire.private.net.bits import read_bits
+from thinwire.private.net.draw import with_random_weights
+from thinwire.private.net.graph import Graph
+from thinwire.private.net.twq import read_twq
+from thinwire.private.net.zoo import MINIONN_LIST, RESNET32_LIST, build, listed
+from thinwire.private.variant import VARIANTS, Variant, variant
+
+LIST = "list"  # mixed precision
+AUTHORS = {"resnet32": RESNET32_LIST, "minionn": MINIONN_LIST}
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A variant, and the folder in which trained models may be."""
+
+    variant: Variant
+    models: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """As the ladder calls it."""
+        return self.variant.name
+
+    def graph(self, net: str) -> Graph:
+        """The network with weights: trained ones if there is a file NET-BITS.twq, else random ones."""
+        bits = self.variant.bits
+        file = None if self.models is None else self.models / f"{net}-{bits}.twq"
+        if file is not None and file.exists():
+            return read_twq(file).graph
+        if bits != LIST:
+            return with_random_weights(build(net, read_bits(bits)))
+        if net not in AUTHORS:
+            raise PrivateError(
+                f"the mixed widths of {net} come from a search: put {net}-{LIST}.twq into --models "
+                "(thinwire private search makes it)"
+            )
+        return with_random_weights(listed(net, AUTHORS[net], read_bits("W4A6")))
+
+
+def rungs_named(names: tuple[str, ...] | None, models: Path | None = None) -> list[Rung]:
+    """These rungs, or all of them."""
+    return [Rung(variant(name), models) for name in (names or VARIANTS)]

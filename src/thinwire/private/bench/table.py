@@ -1,0 +1,43 @@
+"""The table of benches: what `thinwire private bench NAME` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+
+from thinwire.private.bench.documents import documents
+from thinwire.private.bench.fuzz import SHARES, fuzz
+from thinwire.private.bench.ladder import ladder
+from thinwire.private.bench.latency import latency
+from thinwire.private.bench.operators import operators
+from thinwire.private.bench.rival import rival
+from thinwire.private.bench.speed import batch, convolutions
+from thinwire.private.bench.whole import cifar10, digits
+from thinwire.private.bench.wishes import Row, Say, Wishes
+
+FUZZ_CASES = 120_000
+
+
+def fuzzing(wishes: Wishes, say: Say) -> Iterator[Row]:
+    """One row per victim of the fuzzer."""
+    for victim, share in SHARES.items():
+        cases = round(FUZZ_CASES * share)
+        say(f"{victim}, {cases} cases")
+        settings = {"victim": victim, "cases": cases, "seed": 0}
+        yield wishes.once("fuzz", settings, lambda *each: fuzz(*each).row(), victim, cases)
+
+
+BENCHES: Mapping[str, Callable[[Wishes, Say], Iterator[Row]]] = MappingProxyType(
+    {
+        "ladder": ladder,
+        "digits": digits,
+        "cifar10": cifar10,
+        "operators": operators,
+        "latency": latency,
+        "convolutions": convolutions,
+        "batch": batch,
+        "rival": rival,
+        "fuzz": fuzzing,
+        "tables": documents,
+    }
+)

@@ -1,0 +1,42 @@
+"""Costs: the predicted bytes, flights and seconds of a query, before anything runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thinwire.private.ledger import PHASES, Entry, added, by_layer, total
+from thinwire.private.net.graph import Graph
+from thinwire.private.sessions import predicted
+from thinwire.private.variant import Variant
+from thinwire.rate import parse_rate
+
+Row = dict[str, Any]
+
+
+def cost_rows(
+    graph: Graph, variant: Variant, batch: int, rate: str, round_trip_s: float, operators: bool = False
+) -> list[Row]:
+    """One row per layer (or operator) and phase, then one per phase, then one for all of it."""
+    entries = predicted(graph, variant, batch)
+    bytes_per_s = parse_rate(rate) / 8
+
+    def row(entry: Entry) -> Row:
+        return {
+            "layer": entry.layer,
+            "operator": entry.operator,
+            "phase": entry.phase,
+            "bytes": entry.predicted_bytes,
+            "upload_bytes": entry.predicted_uploaded,
+            "download_bytes": entry.predicted_downloaded,
+            "flights": entry.flights,
+            "seconds": link_seconds(entry, bytes_per_s, round_trip_s),
+        }
+
+    shown = added(entries) if operators else by_layer(entries)
+    ends = [total(entries, phase) for phase in (*PHASES, None)]
+    return [row(entry) for entry in (*shown, *ends)]
+
+
+def link_seconds(entry: Entry, bytes_per_s: float, round_trip_s: float) -> float:
+    """What a link takes when nothing overlaps: bytes / rate + flights * round trip / 2; no computation."""
+    return entry.predicted_bytes / bytes_per_s + entry.flights * round_trip_s / 2

@@ -1,0 +1,297 @@
+"""Server and Client over loopback: equal to the oracle, several clients, and everything that can go wrong."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from thinwire import private
+from thinwire.errors import LinkError, ThinwireError
+from thinwire.private.description import digest
+from thinwire.private.errors import ModelError
+from thinwire.private.ledger import total
+from thinwire.private.link.certificate import write_certificates
+from thinwire.private.link.connection import call
+from thinwire.private.link.handshake import ANY, HELLO_BYTES, Hello
+from thinwire.private.net import oracle
+from thinwire.private.net.graph import Graph
+from thinwire.private.net.twq import Model, write_twq
+from thinwire.private.net.value import IntArray
+from thinwire.private.request import Request
+from thinwire.private.variant import VARIANTS
+
+
+@pytest.fixture
+def events() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def server(small: Graph, events: list[str]) -> Iterator[private.Server]:
+    with private.Server(small, timeout_s=5, tell=events.append) as made:
+        yield made
+
+
+def told(events: list[str], part: str) -> str:
+    """The event with this text; it may take a moment to come."""
+    for _ in range(200):
+        found = [event for event in list(events) if part in event]
+        if found:
+            return found[0]
+        time.sleep(0.02)
+    raise AssertionError(f"{part!r} is not among {events}")
+
+
+def test_predictions_equal_the_oracle_and_bytes_the_prediction(
+    server: private.Server, small: Graph, pictures: IntArray
+) -> None:
+    with private.Client(server.address) as client:
+        for x in (pictures[0], pictures[1:3], pictures[0]):
+            np.testing.assert_array_equal(client.predict(x), oracle.run(small, np.atleast_3d(x)))
+        whole = total(client.entries)
+        assert whole.measured_bytes == whole.predicted_bytes > 0
+        assert {entry.phase for entry in client.entries} >= {"setup", "online"}
+        assert client.graph.layers[0].weight is None
+        assert client.handshake_bytes > 0
+
+
+def test_offline_work_can_be_done_ahead_and_nothing_of_it_remains_online(
+    server: private.Server, small: Graph, pictures: IntArray
+) -> None:
+    with private.Client(server.address) as client:
+        client.prepare(queries=2)
+        before = total(client.entries, "offline").measured_bytes
+        for x in pictures[:2]:
+            np.testing.assert_array_equal(client.predict(x), oracle.run(small, x[None]))
+        assert total(client.entries, "offline").measured_bytes == before
+
+
+def test_the_same_picture_twice_sends_other_bytes(
+    server: private.Server, pictures: IntArray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never a pad twice: what the client uploads for one picture differs from query to query."""
+    sent: list[bytes] = []
+    with private.Client(server.address) as client:
+        monkeypatch.setattr(client._channel, "send", _noting(client._channel.send, sent))
+        counts = []
+        for _ in range(2):
+            client.predict(pictures[0])
+            counts.append(len(sent))
+    first, second = sent[: counts[0]], sent[counts[0] :][: counts[0]]
+    long = [(a, b) for a, b in zip(first, second, strict=True) if len(a) > 16]
+    assert long
+    assert all(a != b for a, b in long)
+
+
+def _noting(send, sent):  # type: ignore[no-untyped-def]
+    def noting(data: bytes) -> None:
+        sent.append(bytes(memoryview(data)))
+        send(data)
+
+    return noting
+
+
+def test_several_clients_at_once(server: private.Server, small: Graph, pictures: IntArray) -> None:
+    right = []
+
+    def visit(x: IntArray) -> None:
+        with private.Client(server.address) as client:
+            right.append(np.array_equal(client.predict(x), oracle.run(small, x[None])))
+
+    threads = [threading.Thread(target=visit, args=(x,)) for x in pictures]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert right == [True] * 3
+
+
+def test_tls_and_mutual_certificates(small: Graph, pictures: IntArray, tmp_path: Path) -> None:
+    files = write_certificates(tmp_path, ["127.0.0.1"])
+    shown = {"certificate": files["server.pem"], "key": files["server.key"], "client_ca": files["ca.pem"]}
+    with private.Server(small, timeout_s=5, **shown) as server:
+        own = {"certificate": files["client.pem"], "key": files["client.key"], "ca": files["ca.pem"]}
+        with private.Client(server.address, timeout_s=5, **own) as client:
+            np.testing.assert_array_equal(client.predict(pictures[0]), oracle.run(small, pictures[:1]))
+            assert client.tcp_bytes is None or client.tcp_bytes > total(client.entries).measured_bytes
+        with pytest.raises(LinkError, match="TLS"), private.Client(server.address, ca=files["ca.pem"]):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda x: x[:, :2], "the network takes pictures of 1x4x4"),
+        (lambda x: x + 100, "leaves its range: give integers from 0 to 15"),
+        (lambda x: x - 1, "leaves its range"),
+        (lambda x: x / 2, "give integers from 0 to 15"),
+    ],
+)
+def test_a_wrong_input_is_refused_and_the_session_goes_on(
+    server: private.Server, small: Graph, change, sentence: str
+) -> None:  # type: ignore[no-untyped-def]
+    x = np.zeros((1, 4, 4), np.int64)
+    with private.Client(server.address) as client:
+        with pytest.raises(ModelError, match=sentence):
+            client.predict(change(x))
+        np.testing.assert_array_equal(client.predict(x), oracle.run(small, x[None]))
+
+
+def test_another_model_is_refused_on_both_sides(
+    server: private.Server, events: list[str], small: Graph
+) -> None:
+    with pytest.raises(LinkError, match="the client expects model 0101"):
+        private.Client(server.address, expected="01" * 32).__enter__()
+    told(events, "the client expects model 0101")
+    with private.Client(server.address, expected=digest(small, VARIANTS["ours"]).hex()):
+        pass
+    with pytest.raises(LinkError, match="64 hexadecimal digits"):
+        private.Client(server.address, expected="m.twq")
+
+
+def test_other_parameters_are_refused_on_both_sides(
+    server: private.Server, events: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thinwire.private.client.fingerprint", lambda graph, variant: b"another")
+    with pytest.raises(LinkError, match="different message sizes"):
+        private.Client(server.address).__enter__()
+    told(events, "different message sizes")
+
+
+def test_another_version_is_refused_on_both_sides(server: private.Server, events: list[str]) -> None:
+    with call(server.address, timeout_s=5) as channel:
+        channel.send(Hello(1, 0, bytes(32), ANY, version=7).to_bytes())
+        with pytest.raises(LinkError, match="version 7 of the client meets version 1 of the server"):
+            channel.receive(HELLO_BYTES)
+    told(events, "version 7 of the client")
+
+
+def test_an_unknown_request_is_refused_on_both_sides(
+    server: private.Server, events: list[str], monkeypatch: pytest.MonkeyPatch, pictures: IntArray
+) -> None:
+    monkeypatch.setattr(Request, "to_bytes", lambda self: b"\x09" + bytes(7))
+    with pytest.raises(LinkError, match="asks for act 9"), private.Client(server.address) as client:
+        client.predict(pictures[0])
+    told(events, "asks for act 9")
+
+
+def test_a_client_that_stops_talking_is_dropped(small: Graph, events: list[str]) -> None:
+    with private.Server(small, timeout_s=0.3, tell=events.append) as server:
+        with socket.create_connection(server.address):
+            told(events, "has sent nothing for 0.3 s")
+        with private.Client(server.address):
+            pass  # others are still served
+
+
+def test_a_server_that_stops_talking_is_left() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        start = time.monotonic()
+        with pytest.raises(LinkError, match="has sent nothing for 0"):
+            private.Client(silent.getsockname(), timeout_s=0.3).__enter__()
+        assert time.monotonic() - start < 5
+
+
+def test_a_killed_server_ends_the_client_quickly(small: Graph, pictures: IntArray, tmp_path: Path) -> None:
+    write_twq(tmp_path / "m.twq", Model(small))
+    serve = ["private", "serve", "--model", str(tmp_path / "m.twq"), "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from thinwire.cli import main; main()", *serve],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().split(" on ")[1].split(",")[0]
+        client = private.Client(address).__enter__()
+        client.predict(pictures[0])
+        process.kill()
+        start = time.monotonic()
+        with pytest.raises(LinkError, match="closed the connection"):
+            client.predict(pictures[0])
+        assert time.monotonic() - start < 5
+        client._channel.close()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_client_that_dies_is_told_and_others_are_served(
+    server: private.Server, events: list[str], small: Graph, pictures: IntArray
+) -> None:
+    client = private.Client(server.address).__enter__()
+    client._channel._socket.shutdown(socket.SHUT_RDWR)
+    told(events, "has closed the connection")
+    with pytest.raises(LinkError):
+        client.predict(pictures[0])
+    client._channel.close()
+    with private.Client(server.address) as other:
+        np.testing.assert_array_equal(other.predict(pictures[0]), oracle.run(small, pictures[:1]))
+
+
+def test_an_internal_error_tells_nothing_but_its_kind(
+    server: private.Server, events: list[str], monkeypatch: pytest.MonkeyPatch, pictures: IntArray
+) -> None:
+    def broken(self: object, batch: int) -> None:
+        raise IndexError("weight 42 is -7")
+
+    monkeypatch.setattr("thinwire.private.server.ServerSession.query", broken)
+    with (
+        pytest.raises(LinkError, match="the peer stopped: an internal error of the server"),
+        private.Client(server.address) as client,
+    ):
+        client.predict(pictures[0])
+    assert "42" not in told(events, "IndexError").replace(str(server.address[1]), "")
+
+
+def test_too_many_clients_are_turned_away(small: Graph) -> None:
+    with (
+        private.Server(small, max_clients=1, timeout_s=5) as server,
+        private.Client(server.address),
+        pytest.raises(LinkError, match="serves 1 clients already"),
+    ):
+        private.Client(server.address).__enter__()
+
+
+def test_a_server_that_closes_tells_its_clients(small: Graph, pictures: IntArray) -> None:
+    with private.Server(small, timeout_s=5) as server:
+        client = private.Client(server.address).__enter__()
+    with pytest.raises(LinkError, match="shutting down"):
+        client.predict(pictures[0])
+    client._channel.close()
+
+
+def test_a_network_without_weights_cannot_be_served(small: Graph) -> None:
+    with pytest.raises(ModelError, match="has no weights"):
+        private.Server(small.public())
+
+
+def test_the_server_wants_a_certificate_beyond_this_machine(small: Graph) -> None:
+    with pytest.raises(LinkError, match="without TLS everybody"), private.Server(small, ("0.0.0.0", 0)):
+        pass
+
+
+def test_a_batch_above_the_limit_is_refused_before_it_is_sent(server: private.Server) -> None:
+    with pytest.raises(ThinwireError, match="1 to 1024 pictures"), private.Client(server.address) as client:
+        client.predict(np.zeros((1025, 1, 4, 4), np.int64))
+
+
+def test_every_variant_gives_the_same_answer(small: Graph, pictures: IntArray) -> None:
+    for name in ("B0", "S1", "S3", "S6-ss8"):
+        variant = replace(VARIANTS[name], tight_acc=False)
+        with (
+            private.Server(small, variant=variant, timeout_s=20) as server,
+            private.Client(server.address, timeout_s=20) as client,
+        ):
+            client.predict(pictures[0])
+            whole = total(client.entries)
+            assert whole.measured_bytes == whole.predicted_bytes, name

@@ -1,0 +1,69 @@
+"""The study of accuracy against bytes: equal budgets, records that are not run again, an honest verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from thinwire.errors import LabError
+from thinwire.private.bench.record import Records
+from thinwire.private.train.pareto import Row, picture, points, table, verdict
+from thinwire.private.train.plans import plan_for
+from thinwire.private.train.study import Study
+
+
+def test_a_search_costs_no_more_than_its_rival_and_runs_once(tmp_path: Path) -> None:
+    records = Records("accuracy", tmp_path)
+    study = Study(plan_for("digits"), ("W3A3",), 1, tmp_path, 1.0, 0.2, records=records)
+    uniform, searched = study.run()
+    # training may still move a step, and with it what a shift costs
+    assert 0.8 * uniform["bytes"] < searched["bytes"] < 1.01 * uniform["bytes"]
+    assert uniform["bits"]["weights"] == {}
+    assert set(searched["bits"]["weights"]) == {"conv2", "conv3"}
+    lines = records.path.read_text()
+    assert list(study.run()) == [uniform, searched]
+    assert records.path.read_text() == lines
+
+
+def row(kind: str, rival: str, seed: int, accuracy: float, num_bytes: int) -> Row:
+    return {
+        "task": "t",
+        "net": "n",
+        "kind": kind,
+        "rival": rival,
+        "seed": seed,
+        "accuracy": accuracy,
+        "bytes": num_bytes,
+    }
+
+
+ROWS = [
+    row("uniform", "W4A6", 0, 0.80, 4_000_000),
+    row("uniform", "W2A6", 0, 0.70, 2_000_000),
+    row("uniform", "W2A6", 1, 0.72, 2_000_000),
+    row("search", "W2A6", 0, 0.73, 1_900_000),
+    row("search", "W2A6", 1, 0.71, 2_000_000),
+]
+
+
+def test_the_table_and_the_verdict_tell_wins_and_losses() -> None:
+    found = points(ROWS, "t", "n")
+    assert [(point.rival, point.kind) for point in found] == [
+        ("W2A6", "uniform"),
+        ("W2A6", "search"),
+        ("W4A6", "uniform"),
+    ]
+    heads, rows = table(found)
+    assert len(heads) == len(rows[0])
+    assert rows[1][2:] == ["1.95", "72.00 ± 1.41", "2"]
+    assert verdict(found) == (
+        "at the bytes of W2A6 the search is +1.00 points beside it (better on 1, worse on 1 of 2 seeds)"
+    )
+    with pytest.raises(LabError, match="no run of other on t is recorded"):
+        points(ROWS, "t", "other")
+
+
+def test_the_picture_is_drawn(tmp_path: Path) -> None:
+    picture(points(ROWS, "t", "n"), "title", tmp_path / "p.svg")
+    assert "<svg" in (tmp_path / "p.svg").read_text()

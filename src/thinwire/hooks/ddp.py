@@ -104,7 +104,7 @@ def compress(
       patterns with codecs ({"fc*": "terngrad", "*": "dense"}). docs/codecs.md has the list.
     - `keep_dense`: which tensors stay dense unless a pattern other than "*" names them: any of "vector"
       (norms, biases), "small", "embedding", "last" (layer). `min_numel`: below so many elements is small.
-    - `memory`: what holds back what was not sent: "none", "residual" (error feedback), "momentum" (DGC's; with
+    - `memory`: what holds back what is not sent: "none", "residual" (error feedback), "momentum" (DGC's; with
       options: "momentum:0.9,nesterov=on"). None: the one that the codec asks for.
     - `route`: how payloads travel and merge: "allreduce", "allgather" or "sharded". None: the codec's.
     - `control`: how strong the codec is over time: "guard", "diminish", "epochs:0=1/5=0.5", "steps:...".

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 
 from thinwire.cli.options import split_codecs
 from thinwire.errors import LabError
+from thinwire.lab.asked import read_asked
 from thinwire.names import check_codec_names
 from thinwire.rate import rate_or_none
 from thinwire.words import counted
@@ -32,7 +34,7 @@ NetworkChoice = Annotated[
 ]
 PIPELINES = {"on": (True,), "off": (False,), "both": (True, False)}
 Row = dict[str, Any]
-Column = tuple[str, Callable[[Row], str]]
+Column = tuple[str, Callable[[Any], str]]
 
 
 @bench.command()
@@ -182,6 +184,53 @@ def step(
         )
 
 
+@bench.command()
+def digests(
+    codecs: Annotated[
+        str | None,
+        typer.Option(help="Codecs, separated by commas; options behind @. Default: all there are."),
+    ] = None,
+    backend: Annotated[str | None, typer.Option(help="Kernels to use, such as reference.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Print digests of what 30 exchanges give, for every codec, memory and control.
+
+    Gradients are made, ranks are 1, 2 and 4 threads of this process, and in the middle
+    every run is saved and resumed. Run it before and after a change on one machine:
+    equal digests prove that not a bit has changed.
+
+    \b
+    Examples:
+      thinwire bench digests --json > before.jsonl
+      thinwire bench digests --codecs "terngrad,topk:0.01 @ memory=none" --backend reference
+    """
+    names = None if codecs is None else split_codecs(codecs)
+    for name in names or ():
+        read_asked(name).check_names()
+    from thinwire.lab.bench.digests import WORLDS, cases
+    from thinwire.lab.bench.digests import digests as found
+
+    rows = (asdict(digest) for digest in found(names or cases(), backend))
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row))
+        return
+    columns: list[Column] = [
+        ("codec", lambda r: r[0]["codec"]),
+        *((counted(world, "rank"), partial(_digest_at, index)) for index, world in enumerate(WORLDS)),
+    ]
+    _print(
+        zip(*[iter(rows)] * len(WORLDS), strict=True),
+        columns,
+        "digests; ! marks a run that resumed with other bits",
+        False,
+    )
+
+
+def _digest_at(index: int, rows: Sequence[Row]) -> str:
+    return f"{rows[index]['digest']}{'' if rows[index]['resumed'] else ' !'}"
+
+
 def _results(
     module: str,
     job: dict[str, Any],
@@ -212,7 +261,7 @@ def _shown(limit: str | None) -> str:
     return limit or "no limit"
 
 
-def _print(rows: Iterator[Row], columns: Sequence[Column], title: str, as_json: bool) -> None:
+def _print(rows: Iterator[Any], columns: Sequence[Column], title: str, as_json: bool) -> None:
     if as_json:
         for row in rows:
             typer.echo(json.dumps(row))

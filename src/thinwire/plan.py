@@ -292,17 +292,23 @@ class Plan:
         return "\n".join(lines)
 
 
-def warn_idle(plan: Plan, policy: Policy) -> None:
-    """Says so once if a codec that compresses was asked for, and every tensor stays dense."""
+def idle_text(plan: Plan, policy: Policy) -> str | None:
+    """A sentence if a codec that compresses was asked for, and every tensor stays dense; else None."""
     asked = [codec for codec in policy.codecs if not codec.gentle]
     reasons = plan.idle()
-    if asked and reasons:
-        warnings.warn(
-            f"{asked[-1]} compresses nothing of this model, all its tensors stay dense ({reasons}). Name "
-            'tensors by a rule, as in {"fc*": "terngrad", "*": "dense"}, lower min_numel, give keep_dense=() '
-            "or take another codec; print(compressor.plan) shows every tensor",
-            stacklevel=4,
-        )
+    if not asked or not reasons:
+        return None
+    return (
+        f"{asked[-1]} compresses nothing of this model, all its tensors stay dense ({reasons}). Name "
+        'tensors by a rule, as in {"fc*": "terngrad", "*": "dense"}, lower min_numel, give keep_dense=() '
+        "or take another codec; print(compressor.plan) shows every tensor"
+    )
+
+
+def warn_idle(plan: Plan, policy: Policy) -> None:
+    """Warns if nothing is compressed though it was asked for."""
+    if text := idle_text(plan, policy):
+        warnings.warn(text, stacklevel=4)
 
 
 def dry_place(world: int) -> Place:

@@ -1,4 +1,4 @@
-"""The digests that prove a rearrangement: same twice, other for another codec, resumed as if never stopped."""
+"""Digests that prove a rearrangement: same twice, other for another codec, resumed as if never stopped."""
 
 from __future__ import annotations
 
@@ -55,6 +55,8 @@ def test_a_state_that_is_not_taken_shows(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_command() -> None:
     result = CliRunner().invoke(bench, ["digests", "--codecs", "dense", "--json"])
     rows = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [(row["codec"], row["world"], row["resumed"]) for row in rows] == [("dense", w, True) for w in WORLDS]
+    assert [(row["codec"], row["world"], row["resumed"]) for row in rows] == [
+        ("dense", w, True) for w in WORLDS
+    ]
     table = CliRunner().invoke(bench, ["digests", "--codecs", "dense"]).stdout
     assert all(row["digest"] in table for row in rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -103,6 +103,16 @@ def check_names(recipe: Recipe) -> None:
 
     check_codec(recipe.codec)
     model_card(recipe.model)
+
+
+def idle_notes(recipes: Sequence[Recipe], classes: int) -> list[str]:
+    """What to tell of codecs that leave all of their model dense."""
+    from thinwire.lab.hook import idle_note
+    from thinwire.lab.models import model_card
+
+    asked = dict.fromkeys((recipe.codec, recipe.model, recipe.workers) for recipe in recipes)
+    notes = (idle_note(codec, model_card(model).build(0, classes), n) for codec, model, n in asked)
+    return [note for note in notes if note is not None]
 
 
 def check(recipe: Recipe, task: Task, stops: Stops) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from thinwire.errors import LabError
 from thinwire.lab.data import Task, load_task
 from thinwire.lab.job import Losses
-from thinwire.lab.launch import Stops, check, check_names, launch, shared_task
+from thinwire.lab.launch import Stops, check, check_names, idle_notes, launch, shared_task
 from thinwire.lab.network import AUTO, Network, open_network
 from thinwire.lab.outcome import Outcome, Row
 from thinwire.lab.progress import Progress
@@ -39,6 +39,8 @@ class Session:
         run;  3. after each run write what there is: a failure or Ctrl-C loses nothing that was finished;
         4. write the report.
         """
+        from rich.markup import escape
+
         first = self.recipes[0]
         for recipe in self.recipes:
             check_names(recipe)
@@ -46,6 +48,8 @@ class Session:
         with open_network(first.rate, first.workers, self.network) as network:
             for recipe in self.recipes:
                 check(replace(recipe, codec=network.codec(recipe.codec)), task, self.stops or Stops())
+            for note in idle_notes(self.recipes, task.classes):
+                progress.say(f"[yellow]{escape(note)}[/]")
             folder = make_folder(self.out, self.name)
             progress.say(f"[dim]network: {network.note()}[/]")
             try:

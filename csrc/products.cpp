@@ -11,8 +11,6 @@ constexpr int64_t kPair = 2 * kWidth;
 constexpr int64_t kFewRows = 16;   // a product of fewer rows does not pay for packing b
 constexpr int64_t kInPlace = 16;   // rows of b that are read where they lie, at once
 
-inline Float load(const float* p) { return *reinterpret_cast<const FloatAt*>(p); }
-
 // What is no number becomes one NaN: its bits would depend on the order of the operands.
 inline Float one_nan(Float x) { return x == x ? x : splat(float_of(0x7fc00000u)); }
 

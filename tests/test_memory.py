@@ -122,6 +122,17 @@ def test_a_tensor_in_pieces_is_one_residual() -> None:
     assert memory.state()["a"].tolist() == [1] * 5
 
 
+def test_without_undo_the_new_takes_the_place_of_the_old() -> None:
+    """Half the memory; what is not finite on this rank is still not believed."""
+    memory = make_memory("residual:undo=off")
+    memory.load({"a": torch.ones(3), "b": torch.ones(2)})
+    x = torch.tensor([2.0, 2.0, 2.0, 0.0, torch.nan, 2.0])
+    memory.after(x, torch.zeros(6), 0, PIECES, 1.0)
+    memory.forget()
+    assert memory.state()["a"].tolist() == [2, 2, 2]
+    assert memory.state()["b"].tolist() == [1, 1]
+
+
 def test_no_memory_holds_nothing() -> None:
     memory = NoMemory()
     x = torch.arange(6.0)

@@ -88,6 +88,11 @@ class NoMemory(Memory):
         pass
 
 
+def is_finite(x: Tensor) -> bool:
+    """One pass and no temporary: NaN is both the least and the greatest of numbers."""
+    return x.numel() == 0 or all(bool(torch.isfinite(end)) for end in x.aminmax())
+
+
 class Pages(Generic[H]):
     """What is held of every tensor, twice: as it is believed, and as the step under way would leave it."""
 
@@ -120,14 +125,24 @@ class Pages(Generic[H]):
         self.kept, self._spare, self._fresh = kept, {}, {}
 
 
+@dataclass(frozen=True)
+class ResidualOptions:
+    """Whether a step that is not finite can be undone: it takes room for a second copy of the residuals."""
+
+    undo: bool = option(True, yes_or_no, '"on" or "off"', show_yes_or_no)
+
+
 class Residual(Memory):
     """Error feedback: p = g + e; send Q(p); e = p - Q(p).
 
-    Kept in unscaled units, so that a GradScaler may change the loss scale between steps.
+    Kept in unscaled units, so that a GradScaler may change the loss scale between steps. With `undo=off` the
+    new e takes the place of the old one at once, half the memory: of a step that GradScaler skips, what was
+    sent of finite tensors is then lost; a tensor that is not finite on this rank still keeps its e.
     """
 
-    def __init__(self) -> None:
-        self.pages: Pages[Tensor] = Pages(lambda like, numel: like.new_empty(numel))
+    def __init__(self, options: ResidualOptions = ResidualOptions(), world: int = 1) -> None:
+        self.undo = options.undo
+        self.pages: Pages[Tensor] = Pages(lambda like, numel: like.new_zeros(numel))
 
     def before(self, x: Tensor, pieces: Sequence[Piece], unit: float) -> None:
         for piece in pieces:
@@ -136,10 +151,20 @@ class Residual(Memory):
 
     def after(self, x: Tensor, own: Tensor, base: int, pieces: Sequence[Piece], unit: float) -> None:
         for piece in pieces:
-            target = self.pages.stage(piece.name, piece.numel, x)[piece.elements]
-            torch.sub(x[piece.where], own[piece.moved(base)], out=target)
+            meant = x[piece.where]
+            if not self.undo and not is_finite(meant):
+                continue
+            target = self._room(piece, x)[piece.elements]
+            torch.sub(meant, own[piece.moved(base)], out=target)
             if unit != 1.0:
                 target.div_(unit)
+
+    def _room(self, piece: Piece, like: Tensor) -> Tensor:
+        if self.undo:
+            return self.pages.stage(piece.name, piece.numel, like)
+        if piece.name not in self.pages.kept:
+            self.pages.kept[piece.name] = like.new_zeros(piece.numel)
+        return self.pages.kept[piece.name]
 
     def commit(self) -> None:
         self.pages.commit()
@@ -288,7 +313,7 @@ class Kind:
 MEMORIES: Mapping[str, Kind] = MappingProxyType(
     {
         "none": Kind(NoOptions, lambda options, world: NoMemory()),
-        "residual": Kind(NoOptions, lambda options, world: Residual()),
+        "residual": Kind(ResidualOptions, Residual),
         "momentum": Kind(MomentumOptions, Momentum, bare="factor"),
     }
 )

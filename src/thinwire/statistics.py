@@ -12,6 +12,7 @@ from thinwire.lane import Lane
 from thinwire.shares import tensor_bytes
 from thinwire.spec import Piece
 
+_RUN = 1 << 18
 ERROR_EVERY = 100  # steps between two measurements of the error: decoding one's own payload is not free
 
 
@@ -77,8 +78,11 @@ class Statistics:
         """`own`, what payloads stand for, begins at element `base` of x."""
         for piece in pieces:
             meant, sent = x[piece.where], own[piece.moved(base)]
-            energy = float(meant.norm()) ** 2
-            error = float((meant - sent).norm()) ** 2
+            energy = error = 0.0
+            for first in range(0, piece.count, _RUN):  # no temporary as large as a tensor
+                run = slice(first, first + _RUN)
+                energy += float(meant[run].norm()) ** 2
+                error += float((meant[run] - sent[run]).norm()) ** 2
             if math.isfinite(energy) and math.isfinite(error):
                 self.layers[piece.name].energy += energy
                 self.layers[piece.name].error_energy += error

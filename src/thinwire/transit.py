@@ -11,7 +11,7 @@ from torch import Tensor
 from thinwire.coders.base import Part
 from thinwire.key import Key
 from thinwire.lane import Lane, base_of
-from thinwire.memory import Memory
+from thinwire.memory import Memory, is_finite
 from thinwire.scratch import Scratch
 from thinwire.spec import Piece
 from thinwire.stages.base import BoundStage
@@ -173,11 +173,6 @@ class PartInTransit:
     def _take_numbers(self, name: str) -> Tensor:
         numel = self.part.last - self.part.first
         return self.transit.scratch.take(name, 4 * numel).view(torch.float32)
-
-
-def is_finite(x: Tensor) -> bool:
-    """One pass and no temporary: NaN is both the least and the greatest of numbers."""
-    return x.numel() == 0 or all(bool(torch.isfinite(end)) for end in x.aminmax())
 
 
 def _runs(pieces: Sequence[Piece]) -> list[slice]:

@@ -33,6 +33,10 @@ NetworkChoice = Annotated[
     str, typer.Option("--network", help="auto, netlab (root; the kernel shapes real links) or emulated.")
 ]
 PIPELINES = {"on": (True,), "off": (False,), "both": (True, False)}
+MEMORY_HOOKS = (
+    "ddp-fp16,fp16,terngrad,qsgd:4,topk:0.01,sign,powersgd:4,fft:0.85,rangefloat:10,"
+    "gradiveq:8,layers=all,sample=2,compress=10"
+)
 Row = dict[str, Any]
 Column = tuple[str, Callable[[Any], str]]
 
@@ -229,6 +233,34 @@ def digests(
 
 def _digest_at(index: int, rows: Sequence[Row]) -> str:
     return f"{rows[index]['digest']}{'' if rows[index]['resumed'] else ' !'}"
+
+
+@bench.command()
+def memory(
+    hooks: Annotated[str, typer.Option(help="ddp-fp16, or codecs, separated by commas.")] = MEMORY_HOOKS,
+    as_json: Json = False,
+) -> None:
+    """Measure the peak memory of two workers above plain DDP, in gradients of the model (29 M parameters).
+
+    A few megabytes more or less are the allocator's. Buffers of a step are shared by all buckets, so a
+    model of one huge layer needs more.
+
+    \b
+    Examples:
+      thinwire bench memory
+      thinwire bench memory --hooks "topk:0.01,topk:0.01 @ memory=residual:undo=off"
+    """
+    from thinwire.lab.bench.memory import bench_memory
+    from thinwire.lab.bench.step import check_hooks
+
+    names = split_codecs(hooks)
+    check_hooks(names)
+    columns: list[Column] = [
+        ("hook", lambda r: r["hook"]),
+        ("peak", lambda r: f"{r['peak_bytes'] / 1e6:,.0f} MB"),
+        ("above ddp", lambda r: f"{r['gradients_above_ddp']:.2f} gradients"),
+    ]
+    _print(bench_memory(names), columns, "29 M parameters, 2 workers", as_json)
 
 
 def _results(

@@ -15,7 +15,7 @@ from thinwire.private.net.nodes import Conv, Requant
 from thinwire.private.net.oracle import overflows, predict, run, trace
 from thinwire.private.net.sketch import Sketch
 from thinwire.private.net.value import IntArray
-from thinwire.private.net.widths import bias_limit, signed_bits
+from thinwire.private.net.widths import bias_limit, settled, signed_bits
 from thinwire.private.net.zoo import build
 
 
@@ -89,6 +89,11 @@ def test_no_sum_leaves_its_accumulator(rule: str) -> None:
         for node in loud:
             assert node.value.low <= found[node.name].min()
             assert found[node.name].max() <= node.value.high
+        for node in loud.of(Requant):
+            if not node.taken[0].signed:
+                continue
+            half = (1 << node.shift) >> 1
+            assert found[node.sources[0]].max() + half <= node.taken[0].high
 
 
 def test_worst_case_is_the_formula_of_the_note() -> None:
@@ -102,6 +107,17 @@ def test_worst_case_is_the_formula_of_the_note() -> None:
     assert all(a.acc_bits <= b.acc_bits for a, b in zip(tight.layers, graph.layers, strict=True))
     assert tight["s1b1.conv1"].value.bits < 18
     assert signed_bits(-(1 << 17), (1 << 17) - 1) == 18
+
+
+def test_rounding_has_room() -> None:
+    """A shift by all but one bit adds half the range: the tight accumulator must be wide enough for that."""
+    graph = with_random_weights(everything(read_bits("W2A3"))).settle("weights")
+    node = graph["relu3"]
+    steep = replace(node, shift=node.taken[0].bits - 1)  # type: ignore[call-arg]
+    nodes = tuple(steep if each is node else each for each in graph)
+    wider = settled(nodes, "weights")
+    place = [each.name for each in nodes].index("add2")
+    assert wider[place].value.bits == graph["add2"].value.bits + 1
 
 
 def test_widths_from_weights_need_weights() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from thinwire.private.net.nodes import Add, MaxPool, Node, SumPool, Weighted
+from thinwire.private.net.nodes import Add, MaxPool, Node, Requant, SumPool, Weighted
 from thinwire.private.net.value import Value, accumulator, activation
 
 Range = tuple[int, int]
@@ -17,11 +17,19 @@ WEIGHTS = "weights"  # narrower ones from the weights: leaks about log2 of a wei
 def worst_case(depth: int, weight_bits: int, in_bits: int) -> Range:
     """The range of a sum of `depth` products and a bias, whatever the weights are.
 
-    |sum| <= P = d2 * 2^(l_w-1) * (2^l_x - 1). The range [-M, M) with M = d2 * 2^(l_w-1) * 2^l_x leaves at
-    least d2 * 2^(l_w-1) to the bias and needs l_acc = l_w + l_x + ceil(log2 d2) bits.
+    The products reach P = d2 * 2^(l_w-1) * (2^l_x - 1) below 0, d2 * (2^l_x - 1) less above it. The bias gets
+    an eighth: the range is that of M = 9/8 * d2 * 2^(l_w-1) * 2^l_x, so l_acc = 1 + ceil(log2 M), which is
+    l_w + l_x + ceil(log2 d2) unless d2 is close below a power of two or is one.
     """
-    most = depth << (weight_bits - 1 + in_bits)
-    return -most, most - 1
+    most = (9 * depth << (weight_bits - 1 + in_bits)) >> 3
+    return -most, most - 1 - depth * ((1 << in_bits) - 1)
+
+
+def bias_limit(layer: Weighted) -> int:
+    """The largest |bias| that the worst-case accumulator of this layer has room for."""
+    _, depth, _ = layer.dims
+    low, _ = worst_case(depth, layer.weight_bits, layer.in_bits)
+    return -low - 1 - (depth * ((1 << layer.in_bits) - 1) << (layer.weight_bits - 1))
 
 
 def extremes(layer: Weighted) -> tuple[int, int]:
@@ -42,29 +50,22 @@ def signed_bits(low: int, high: int) -> int:
     return 1 + max((-low - 1).bit_length() if low < 0 else 0, high.bit_length())
 
 
-def bias_limit(layer: Weighted) -> int:
-    """The largest |bias| that the worst-case accumulator of this layer has room for."""
-    _, depth, _ = layer.dims
-    low, high = worst_case(depth, layer.weight_bits, layer.in_bits)
-    products = depth * ((1 << layer.in_bits) - 1) << (layer.weight_bits - 1)
-    return (1 << (signed_bits(low, high) - 1)) - 1 - products
-
-
 def settled(nodes: Sequence[Node], rule: str = WORST) -> tuple[Node, ...]:
     """Nodes in order, with accumulators as narrow as the rule allows.
 
     1. forward: the range of every node's sums;  2. backward: a sum that is added to another one lives in the
-    ring of the total (less the bits it is shifted by), for shares cannot be widened for free;  3. forward:
-    rebuild the nodes with the new widths.
+    ring of the total (less the bits it is shifted by), for shares cannot be widened for free, and a sum that
+    is re-quantized has room for the rounding term 2^(s-1);  3. forward: rebuild the nodes.
     """
     ranges: dict[str, Range] = {}
     for node in nodes:
         ranges[node.name] = _range(node, ranges, rule)
     bits: dict[str, int] = {}
     for node in reversed(nodes):
-        need = signed_bits(*ranges[node.name]) if node.value.signed else ranges[node.name][1].bit_length()
-        bits[node.name] = max(need, bits.get(node.name, 0))
-        for source, asked in _asked(node, bits[node.name]).items():
+        low, high = ranges[node.name]
+        needed = signed_bits(low, high) if node.value.signed else high.bit_length()
+        bits[node.name] = max(needed, bits.get(node.name, 0))
+        for source, asked in _asked(node, bits[node.name], ranges).items():
             bits[source] = max(asked, bits.get(source, 0))
     values: dict[str, Value] = {}
     made = []
@@ -99,8 +100,11 @@ def _range(node: Node, ranges: Mapping[str, Range], rule: str) -> Range:
             return 0, node.value.high
 
 
-def _asked(node: Node, bits: int) -> dict[str, int]:
-    """The ring that a node needs its signed sources in."""
+def _asked(node: Node, bits: int, ranges: Mapping[str, Range]) -> dict[str, int]:
+    """The width that a node needs its sources in."""
+    if isinstance(node, Requant) and node.taken[0].signed:
+        low, high = ranges[node.sources[0]]
+        return {node.sources[0]: signed_bits(low, high + ((1 << node.shift) >> 1))}
     if not node.value.signed:
         return {}
     shifts = node.shifts if isinstance(node, Add) else (0,) * len(node.sources)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -130,8 +130,3 @@ def check_export(net: QNet, graph: Graph, pictures: Pictures) -> None:
     logits = net.double().eval()(x).numpy() * 2.0**graph.output.exponent
     net.float().train()
     np.testing.assert_array_equal(run(graph, x.numpy()), logits)
-
-
-def notes(settings: Mapping[str, Any], result: Result) -> dict[str, Any]:
-    """What a model file tells about its making."""
-    return {**settings, **result.row()}

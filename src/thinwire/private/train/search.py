@@ -12,7 +12,7 @@ measured on the solution, taken off the budget, and the programme is solved agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -199,15 +199,3 @@ def _solve(
         {name: choice for name, choice in pairs if picked[place[name, choice]]},
         {name: bits for name, bits in reads if picked[place[name, bits]]},
     )
-
-
-def uniform(
-    draw: Draw, bits: Bits, weights: Sequence[int], activations: Sequence[int], cost: Cost
-) -> list[Found]:
-    """The rivals of a search: the same widths in all middle layers."""
-    found = []
-    for weight in weights:
-        for activation in activations:
-            same = replace(bits, weight=weight, activation=activation)
-            found.append(Found(same, cost(draw(same)), float("nan")))
-    return found

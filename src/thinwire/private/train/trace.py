@@ -8,7 +8,6 @@ two layers with weights there must be a ReLU: activations are unsigned.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,8 +176,9 @@ class _Drawer:
         )
 
     def _passes(self, node: fx.Node) -> bool:
-        names: Callable[[], bool] = lambda: node.op != "output" and self._kind(node) == "pass"  # noqa: E731
-        return isinstance(self._module(node), PASSED) or names()
+        if node.op == "call_module":
+            return isinstance(self._module(node), PASSED)
+        return node.op != "output" and self._kind(node) == "pass"
 
 
 def _square(module: nn.Module, what: str) -> int:

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from launch import Teams
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
-from training import SMALL_BUCKETS_MB, fit, mlp, wrap
+from training import fit, mlp, wrap
 
 import thinwire as tw
 
@@ -18,7 +18,7 @@ STEPS = 3
 
 
 def eager() -> tuple[Tensor, dict[str, Any], list[str]]:
-    with wrap(mlp(), RULES, memory="residual") as it:
+    with wrap(mlp(), RULES, {"bucket_cap_mb": 25}, memory="residual") as it:
         assert it.compressor is not None
         fit(it.model, STEPS)
         return it.parameters(), it.compressor.state_dict(), [e.spec.name for e in it.compressor.plan.entries]
@@ -27,7 +27,7 @@ def eager() -> tuple[Tensor, dict[str, Any], list[str]]:
 def compiled(below: bool, state: list[dict[str, Any]]) -> tuple[Tensor, list[str]]:
     """DDP(compile(net)) or compile(DDP(net)), as tw.compress gets it; it takes the eager state."""
     net: Any = torch.compile(mlp(), backend="eager") if below else mlp()
-    ddp: Any = DistributedDataParallel(net, bucket_cap_mb=SMALL_BUCKETS_MB)
+    ddp: Any = DistributedDataParallel(net)
     given = ddp if below else torch.compile(ddp, backend="eager")
     with tw.compress(given, RULES, memory="residual") as compressor:
         fit(ddp, STEPS)

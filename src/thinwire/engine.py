@@ -16,6 +16,7 @@ from thinwire.controls.steering import Steering
 from thinwire.errors import PlanError
 from thinwire.groups.base import Group
 from thinwire.groups.metered import Metered
+from thinwire.groups.ordered import sum_in_order
 from thinwire.kernels import Kernels, pick
 from thinwire.key import Key
 from thinwire.lane import Lane, lanes_digest
@@ -223,7 +224,7 @@ class Engine:
                 numbers = torch.cat(offers)
             if numbers.numel():
                 with self.clock.stage("agree"):
-                    self.group.sum_(numbers).wait()
+                    sum_in_order(self.group, numbers)
             with self.clock.stage("encode"):
                 agreed = torch.split(numbers, [offer.numel() for offer in offers])
                 for (transit, stage), own in zip(staged, agreed, strict=True):

@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.thinwire-setup
 NATIVE := $(wildcard csrc/*.* csrc/private/*) CMakeLists.txt
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test lint sanitize bench clean
 
 setup: $(STAMP)
 
@@ -29,6 +29,14 @@ lint: setup
 
 test: lint
 	$(BIN)/python -m pytest
+
+# The kernels with sanitizers, called with damaged tables, sizes and payloads; minutes, so not part of `test`.
+sanitize: setup
+	cmake -S . -B build/sanitize -G Ninja -DTW_SANITIZE=ON -DCMAKE_BUILD_TYPE=Debug \
+	    -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
+	cmake --build build/sanitize --target _native
+	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
+	    $(BIN)/python tests/kernels/fuzz.py build/sanitize --seconds 60
 
 bench: setup
 	$(BIN)/thinwire bench kernels

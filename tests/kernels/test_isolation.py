@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = sorted(ROOT.glob("build/*/CMakeFiles/kernels_*.dir"))
+FOLDERS = sorted(ROOT.glob("build/cp*/CMakeFiles/kernels_*.dir"))
 HIDDEN = re.compile(r"DW\.ref\.")  # a pointer to the run-time library, the same in all objects
 
 

@@ -111,6 +111,7 @@ def pareto(
     from thinwire.private.train import pareto as made
     from thinwire.private.train.fit import float_schedule, grid_schedule
     from thinwire.private.train.plans import DEFAULTS, plan_for
+    from thinwire.private.train.prices import priced
     from thinwire.private.train.study import RECORDS, Study
 
     name = net or DEFAULTS.get(task, "")
@@ -133,7 +134,7 @@ def pareto(
                 tell=tell,
             )
             rows = list(study.run(lambda row: typer.echo(json_.dumps(row)) if json else None))
-    found = made.points(rows, task, name)
+    found = made.points([priced(row) for row in rows], task, name)
     path = docs / f"private-pareto-{task}.svg"
     made.picture(found, f"{name} on {task}: accuracy against private bytes", path)
     if json:

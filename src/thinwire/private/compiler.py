@@ -32,7 +32,7 @@ def steps_of(rings: Rings) -> Iterator[Step]:
             case Add():
                 yield from _add(rings, node)
             case Requant():
-                yield _requant(rings, node)
+                yield from _requant(rings, node)
             case SumPool():
                 yield _sum_pool(rings, node)
             case MaxPool():
@@ -208,7 +208,7 @@ def _add(rings: Rings, node: Add) -> Iterator[Step]:
     yield Step(node.name, "add", ONLINE, (), act)
 
 
-def _requant(rings: Rings, node: Requant) -> Step:
+def _requant(rings: Rings, node: Requant) -> Iterator[Step]:
     source = rings.graph[node.sources[0]]
     cut = rings.cut(source)
     if source.value.signed:
@@ -231,14 +231,21 @@ def _requant(rings: Rings, node: Requant) -> Step:
         variant.fused_relu,
         variant.sci_mux,
         variant.msb,
+        variant.split,
     )
     rounding = np.uint64(0 if cut else half(node))
 
     def act(run: Run) -> None:
         x = run.shares[source.name] if source.value.signed else reduce(run.wide[source.name], width)
-        run.shares[node.name] = operator.run(run.party, x + rounding if run.party.is_server else x)
+        stock = run.prepared.triples.pop(node.name, None)
+        run.shares[node.name] = operator.run(run.party, x + rounding if run.party.is_server else x, stock)
 
-    return Step(node.name, "requant", ONLINE, operator.messages(), act)
+    def prepare(run: Run) -> None:
+        run.prepared.triples[node.name] = operator.maker.run(run.party)
+
+    if variant.split:
+        yield Step(node.name, "triples", OFFLINE, operator.maker.messages(), prepare)
+    yield Step(node.name, "requant", ONLINE, operator.messages(), act)
 
 
 def _sum_pool(rings: Rings, node: SumPool) -> Step:

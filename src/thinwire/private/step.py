@@ -14,6 +14,7 @@ from thinwire.private.net.value import IntArray
 from thinwire.private.ot.prg import Words
 from thinwire.private.protocols.party import Party
 from thinwire.private.protocols.product import Seeds
+from thinwire.private.protocols.triples import Stock
 
 SETUP, OFFLINE, ONLINE = "setup", "offline", "online"
 PHASES = (SETUP, OFFLINE, ONLINE)
@@ -25,6 +26,7 @@ class Prepared:
 
     masks: dict[str, Words] = field(default_factory=dict)  # client: r of an activation, (batch, *shape)
     products: dict[str, Words] = field(default_factory=dict)  # shares (d1, batch * d3) of W r
+    triples: dict[str, Stock] = field(default_factory=dict)
 
 
 @dataclass

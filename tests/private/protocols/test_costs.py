@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from thinwire.private.copriv import copriv_costs
+from thinwire.private.net.bits import read_bits
+from thinwire.private.net.zoo import build
 from thinwire.private.ot.kind import OtKind
 from thinwire.private.protocols.b2a import B2A, Mux
 from thinwire.private.protocols.comparison import Mill
@@ -78,3 +81,15 @@ def test_softspoken_divides_the_rows_by_k(k: int) -> None:
     assert OtKind(k).row_bytes(8000) == 128_000 // k
     one, found = (B2A(N, 16, OtKind(each)).predict_bytes() * 8 / N for each in (1, k))
     assert one - found == pytest.approx(128 - 128 / k, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("net", "plain_mb", "winograd_mb"), [("resnet32", 6728, 3503), ("minionn", 5679, 2800)]
+)
+def test_the_copriv_like_baseline_is_near_the_notes_model(
+    net: str, plain_mb: float, winograd_mb: float
+) -> None:
+    graph = build(net, read_bits("W4A6"))
+    for winograd, expected in ((False, plain_mb), (True, winograd_mb)):
+        total = sum(row.traffic.total_bytes for row in copriv_costs(graph, winograd))
+        assert total / 1e6 == pytest.approx(expected, rel=0.05)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.private.pair import Pair
 from tests.private.protocols.shares import all_pairs, random_pairs, signed
 
 from thinwire.private.ot.prg import Words
-from thinwire.private.protocols.b2a import B2A, Mux
+from thinwire.private.protocols.b2a import B2A, Blend, Mux
 from thinwire.private.protocols.comparison import Mill
 from thinwire.private.protocols.cot import Cot
 from thinwire.private.protocols.extend import ONE_COT, SIRNN, Extend
@@ -17,6 +19,7 @@ from thinwire.private.protocols.pool import Argmax, Max
 from thinwire.private.protocols.requant import Requant
 from thinwire.private.protocols.ring import reduce, top_bit
 from thinwire.private.protocols.sign import Msb, Relu, Wrap, WrapMsbKnown
+from thinwire.private.protocols.triples import TripleMaker
 from thinwire.private.protocols.truncate import Ars, Truncate
 
 KINDS = ("kk13+iknp", "softspoken:1", "softspoken:8")
@@ -150,6 +153,10 @@ def test_requant(pair: Pair, width: int, shift: int, out_bits: int, clamp: bool,
             y = np.maximum(x, 0)
             y = np.minimum(y, 2**out_bits - 1) if clamp else y % 2**out_width
             assert np.array_equal(reduce(run(pair, operator, (x0,), (x1,)), out_width), y)
+        ahead = replace(operator, chosen=False, ahead=True)
+        stocks = pair.run(ahead.maker, ahead.maker.run, ahead.maker.run)
+        found = run(pair, ahead, (x0, stocks[0]), (x1, stocks[1]))
+        assert np.array_equal(reduce(found, out_width), y)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 9, 10])
@@ -173,3 +180,26 @@ def test_cot(pair: Pair, sender: int) -> None:
     parts = [lambda p: operator.send(p, d), lambda p: operator.receive(p, choices)]
     found = pair.run(operator, parts[sender], parts[1 - sender])
     assert np.array_equal(reduce(found[1 - sender] - found[sender], 13), d * choices)
+
+
+@pytest.mark.parametrize(("single", "double"), [(100, 0), (0, 77), (33, 44)])
+def test_triples_are_products_and_are_handed_out_once(pair: Pair, single: int, double: int) -> None:
+    maker = TripleMaker(single, double, pair.kind)
+    stocks = pair.run(maker, maker.run, maker.run)
+    seen = []
+    for part in ((single // 2, double // 2), (single - single // 2, double - double // 2)):
+        mine, theirs = (stock.take(*part) for stock in stocks)
+        a, b, c = mine.a ^ theirs.a, mine.b ^ theirs.b, mine.c ^ theirs.c
+        assert np.array_equal(a & b, c)
+        assert a.size == part[0] + 2 * part[1]
+        seen.append(b)
+    assert 0.2 < np.concatenate(seen).mean() < 0.8
+
+
+def test_blend(pair: Pair) -> None:
+    x0, x1 = all_pairs(5)
+    b0, b1, bit = bits_of(x0)
+    operator = Blend(x0.size, 5, 19, pair.kind)
+    found = run(pair, operator, (b0, x0, b1), (b1, x1, b0 & b1))
+    expected = bit * reduce(x0 + x1, 5) + np.uint64(19) * (b1 ^ (b0 & b1))
+    assert np.array_equal(reduce(found, 5), reduce(expected, 5))

@@ -11,7 +11,7 @@ from tests.private.pair import Pair, both
 from thinwire.private.message import CLIENT, SERVER
 from thinwire.private.ot.kind import OtKind
 from thinwire.private.ot.prg import Prg
-from thinwire.private.protocols.b2a import B2A, Mux
+from thinwire.private.protocols.b2a import B2A, Blend, Mux
 from thinwire.private.protocols.comparison import Comparison, Mill
 from thinwire.private.protocols.extend import ONE_COT, SIRNN, Extend
 from thinwire.private.protocols.forest import Forest, Tree
@@ -73,6 +73,7 @@ def operators(kind: OtKind) -> dict[str, tuple[Operator, Run]]:
         "truncate": (Truncate(COUNT, WIDTH, 5, kind), PLAIN),
         "requant": (Requant(COUNT, WIDTH, 3, 4, 5, kind), PLAIN),
         "requant fused": (Requant(COUNT, WIDTH, 3, 4, 5, kind, fused=True), PLAIN),
+        "blend": (Blend(COUNT, WIDTH, 700, kind), lambda op, p, s: op.run(p, bit(s), number(s), bit(s))),
         "argmax": (Argmax(COUNT // 4, 4, WIDTH, kind), lambda op, p, s: op.run(p, number(s).reshape(4, -1))),
         "weight bits": (WeightBits(SHAPE, 14, kind), PRODUCT),
         "activation bits": (ActivationBits(SHAPE, 7, 14, kind), PRODUCT),

@@ -10,6 +10,7 @@ from thinwire.errors import LabError
 from thinwire.private.bench.record import Records
 from thinwire.private.train.pareto import Row, picture, points, table, verdict
 from thinwire.private.train.plans import plan_for
+from thinwire.private.train.prices import priced
 from thinwire.private.train.study import Study
 
 
@@ -21,6 +22,8 @@ def test_a_search_costs_no_more_than_its_rival_and_runs_once(tmp_path: Path) -> 
     assert 0.8 * uniform["bytes"] < searched["bytes"] < 1.01 * uniform["bytes"]
     assert uniform["bits"]["weights"] == {}
     assert set(searched["bits"]["weights"]) == {"conv2", "conv3"}
+    assert priced(searched)["bytes"] == searched["bytes"]
+    assert priced({**uniform, "bits": searched["bits"]})["bytes"] != uniform["bytes"]
     lines = records.path.read_text()
     assert list(study.run()) == [uniform, searched]
     assert records.path.read_text() == lines

@@ -56,7 +56,7 @@ class Mux(Operator):
 
     @property
     def _pair(self) -> CotPair:
-        return CotPair(self.count, self.width, self.kind, self.chosen)
+        return CotPair(self.count, self.count, self.width, self.kind, self.chosen)
 
     def messages(self) -> Messages:
         return self._pair.messages()
@@ -65,3 +65,38 @@ class Mux(Operator):
         """Shares of b * x mod 2^l."""
         own, received = self._pair.run(party, bits, negate_if(x, bits, self.width))
         return reduce(keep_if(x, bits) - own + received, self.width)
+
+
+@dataclass(frozen=True)
+class Blend(Operator):
+    """b x + c K: a number kept or not, plus a constant taken or not: MUX and B2A in the same two flights.
+
+    The server sends the COTs of the MUX (D = x0 (1 - 2 b0)) and of the B2A (D = -2 c0 K), the client those of
+    the other half of the MUX. Cost: 3 (c2 + l) bits.
+    """
+
+    count: int
+    width: int
+    constant: int
+    kind: OtKind
+
+    @property
+    def _pair(self) -> CotPair:
+        return CotPair(2 * self.count, self.count, self.width, self.kind)
+
+    def messages(self) -> Messages:
+        return self._pair.messages()
+
+    def run(self, party: Party, bits: Bytes, x: Words, takes: Bytes) -> Words:
+        """Shares of b x + c K mod 2^l."""
+        own = negate_if(x, bits, self.width)
+        constant = keep_if(np.full(self.count, self.constant, np.uint64), takes)
+        if party.is_server:
+            sent, received = self._pair.run(
+                party, bits, np.concatenate([own, np.uint64(0) - constant - constant])
+            )
+            sent = sent[: self.count] + sent[self.count :]
+        else:
+            sent, received = self._pair.run(party, np.concatenate([bits, takes]), own)
+            received = received[: self.count] + received[self.count :]
+        return reduce(keep_if(x, bits) + constant - sent + received, self.width)

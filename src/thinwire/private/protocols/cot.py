@@ -51,30 +51,34 @@ class Cot(Operator):
 
 @dataclass(frozen=True)
 class CotPair(Operator):
-    """Two COTs at once, one in each direction; their messages cross.
+    """COTs in both directions at once; their messages cross: rows of the choices, then corrections.
 
     `chosen` sends both messages of each OT instead of one correction, as SCI's ReLU does.
-    Cost per element: 2 (c2 + l) bits; chosen: 2 (c2 + 2 l).
+    Cost per element of a direction: c2 + l bits; chosen: c2 + 2 l.
     """
 
-    count: int
+    server_sends: int
+    client_sends: int
     width: int
     kind: OtKind
     chosen: bool = False
 
     def messages(self) -> Messages:
-        rows = self.kind.row_bytes(self.count)
-        reply = packed_bytes(self.count, self.width) * (1 + self.chosen)
-        return tuple(Message(sender, size) for size in (rows, reply) for sender in (CLIENT, SERVER))
+        rows = [self.kind.row_bytes(count) for count in (self.client_sends, self.server_sends)]
+        replies = [self._reply_bytes(count) for count in (self.server_sends, self.client_sends)]
+        return tuple(Message(role, sizes[role]) for sizes in (rows, replies) for role in (CLIENT, SERVER))
 
     def run(self, party: Party, choices: Bytes, correlation: Words) -> tuple[Words, Words]:
-        """(r of the COT in which this party sends, what it receives in the other)."""
+        """(r of the COTs in which this party sends, what it receives in the others)."""
         chosen = party.choose(choices)
-        offered = party.offer(self.count)
+        offered = party.offer(correlation.size)
         own, theirs = (self._run_chosen if self.chosen else self._run_cot)(
             party, offered, chosen, choices, correlation
         )
         return reduce(own, self.width), reduce(theirs, self.width)
+
+    def _reply_bytes(self, count: int) -> int:
+        return packed_bytes(count, self.width) * (1 + self.chosen)
 
     def _run_cot(
         self, party: Party, offered: Batch, chosen: Batch, choices: Bytes, correlation: Words
@@ -82,18 +86,18 @@ class CotPair(Operator):
         zero, one = party.sender_pads(offered)
         party.send_ring(zero + correlation - one, self.width)
         pads = party.receiver_pads(chosen)
-        z = party.receive_ring(self.count, self.width)
+        z = party.receive_ring(choices.size, self.width)
         return zero, pads + keep_if(z, choices)
 
     def _run_chosen(
         self, party: Party, offered: Batch, chosen: Batch, choices: Bytes, correlation: Words
     ) -> tuple[Words, Words]:
-        share = party.prg.ring(self.count, self.width)
+        share = party.prg.ring(correlation.size, self.width)
         zero, one = party.sender_pads(offered)
         both = [bytes(pack(zero + share, self.width)), bytes(pack(one + share + correlation, self.width))]
         party.channel.send(b"".join(both))
         pads = party.receiver_pads(chosen)
-        size = packed_bytes(self.count, self.width)
+        size = packed_bytes(choices.size, self.width)
         wire = party.channel.receive(2 * size)
-        first, second = (unpack(wire[i * size : (i + 1) * size], self.count, self.width) for i in (0, 1))
+        first, second = (unpack(wire[i * size : (i + 1) * size], choices.size, self.width) for i in (0, 1))
         return share, keep_if(first, 1 - choices) + keep_if(second, choices) - pads

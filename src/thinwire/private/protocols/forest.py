@@ -87,11 +87,6 @@ class Forest:
             sizes = [(size + 1) // 2 for size in sizes]
         return tuple(levels)
 
-    @property
-    def num_ands(self) -> int:
-        """ANDs per element."""
-        return sum(1 + join.with_eq for level in self.levels for join in level) + sum(map(len, self.stages))
-
 
 def stacked(*parts: int, tops: int) -> Forest:
     """`tops` comparisons whose bits differ in the highest part only: lower parts are compared once.

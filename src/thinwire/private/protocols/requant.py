@@ -9,15 +9,16 @@ import numpy as np
 
 from thinwire.private.ot.kind import OtKind
 from thinwire.private.ot.prg import Bytes, Words
-from thinwire.private.protocols.b2a import B2A, Mux
+from thinwire.private.protocols.b2a import B2A, Blend, Mux
 from thinwire.private.protocols.comparison import Comparison
-from thinwire.private.protocols.conjunction import Conjunction, Triples
+from thinwire.private.protocols.conjunction import Conjunction
 from thinwire.private.protocols.extend import UNKNOWN, Extend
 from thinwire.private.protocols.forest import stacked
 from thinwire.private.protocols.operator import Messages, Operator
 from thinwire.private.protocols.party import Party
 from thinwire.private.protocols.ring import mask, reduce, top_bit
 from thinwire.private.protocols.sign import wrap_input
+from thinwire.private.protocols.triples import Stock, TripleMaker
 from thinwire.private.protocols.truncate import Truncate
 
 
@@ -48,6 +49,7 @@ class Requant(Operator):
     fused: bool = False
     chosen: bool = False
     msb: str = UNKNOWN
+    ahead: bool = False  # triples were made before
 
     @property
     def left(self) -> int:
@@ -73,7 +75,7 @@ class Requant(Operator):
 
     @cached_property
     def _truncate(self) -> Truncate:
-        return Truncate(self.count, self.width, self.shift, self.kind)
+        return Truncate(self.count, self.width, self.shift, self.kind, self.ahead)
 
     @cached_property
     def _comparison(self) -> Comparison:
@@ -84,12 +86,12 @@ class Requant(Operator):
         forests = [
             stacked(low, split, self.left - 1 - split, tops=self._num_signs) for split in sorted(splits)
         ]
-        options = [Comparison(self.count, forest, self.kind, spare) for forest in forests]
-        return min(options, key=lambda option: option.predict_bytes())
+        options = [Comparison(self.count, forest, self.kind, spare, self.ahead) for forest in forests]
+        return min(options, key=_all_bytes)
 
     @property
     def _and(self) -> Conjunction:
-        return Conjunction(self.count, 0, self.kind)
+        return Conjunction(self.count, 0, self.kind, self.ahead)
 
     @property
     def _carry(self) -> B2A:
@@ -102,6 +104,22 @@ class Requant(Operator):
     @property
     def _top(self) -> B2A:
         return B2A(self.count, self.out_width, self.kind)
+
+    @property
+    def _blend(self) -> Blend:
+        return Blend(self.count, self.out_width, (1 << self.out_bits) - 1, self.kind)
+
+    @property
+    def _blends(self) -> bool:
+        """MUX and the clamp's B2A at once; they need one ring."""
+        return self.clamps and not self.chosen
+
+    @property
+    def maker(self) -> TripleMaker:
+        """Makes all triples of this operator ahead."""
+        makers = [] if self._fuses else [self._truncate.maker]
+        makers += [self._comparison.maker] if self._num_signs and not self._is_zero else []
+        return TripleMaker(sum(m.single for m in makers), sum(m.double for m in makers), self.kind)
 
     @property
     def _extend(self) -> Extend:
@@ -122,29 +140,35 @@ class Requant(Operator):
             steps.append(self._comparison)
             steps += [self._and] if self.relu and self.clamps else []
             steps += [self._carry] if self._fuses else []
-            steps.append(self._mux)
-            steps += [self._top] if self.clamps else []
+            if self._blends:
+                steps.append(self._blend)
+            else:
+                steps += [self._mux, self._top] if self.clamps else [self._mux]
         steps.append(self._extend)
         return tuple(message for step in steps for message in step.messages())
 
-    def run(self, party: Party, x: Words) -> Words:
-        """Shares of y mod 2^out_width."""
+    def run(self, party: Party, x: Words, stock: Stock | None = None) -> Words:
+        """Shares of y mod 2^out_width; stock: triples made ahead."""
         if self._is_zero:
             return np.zeros_like(x)
         x = reduce(x, self.width)
         if self._num_signs == 0:
-            return self._extend.run(party, reduce(self._truncate.run(party, x), self.out_width))
+            return self._extend.run(party, reduce(self._truncate.run(party, x, stock), self.out_width))
         if self._fuses:
-            carry, signs, triples = self._compare_fused(party, x)
-            keep, top = self._select(party, signs, triples)
+            carry, signs, stock = self._compare_fused(party, x, stock)
+            keep, top = self._select(party, signs, stock)
             y = (x >> np.uint64(self.shift)) + self._carry.run(party, carry)
         else:
-            y = self._truncate.run(party, x)
-            signs, triples = self._compare(party, y)
-            keep, top = self._select(party, signs, triples)
-        y = self._mux.run(party, keep, reduce(y, self._mux_width))
-        if self.clamps:
-            y = y + self._top.run(party, top) * mask(self.out_bits)
+            y = self._truncate.run(party, x, stock)
+            signs, stock = self._compare(party, y, stock)
+            keep, top = self._select(party, signs, stock)
+        y = reduce(y, self._mux_width)
+        if self._blends:
+            y = self._blend.run(party, keep, y, top)
+        else:
+            y = self._mux.run(party, keep, y)
+            if self.clamps:
+                y = y + self._top.run(party, top) * mask(self.out_bits)
         return self._extend.run(party, reduce(y, self.out_width))
 
     def _shifted(self, party: Party, x: Words, shift: int) -> list[Words]:
@@ -153,20 +177,22 @@ class Requant(Operator):
         limit = np.uint64(1 << (self.out_bits + shift)) if party.is_server else np.uint64(0)
         return ([x] if self.relu else []) + ([x - limit] if self.clamps else [])
 
-    def _compare(self, party: Party, x: Words) -> tuple[list[Bytes], Triples | None]:
+    def _compare(self, party: Party, x: Words, stock: Stock | None) -> tuple[list[Bytes], Stock | None]:
         numbers = self._shifted(party, x, 0)
-        _, wraps, triples = self._wraps(party, numbers, self.left - 1)
-        return [top_bit(n, self.left) ^ wrap for n, wrap in zip(numbers, wraps, strict=True)], triples
+        _, wraps, stock = self._wraps(party, numbers, self.left - 1, stock)
+        return [top_bit(n, self.left) ^ wrap for n, wrap in zip(numbers, wraps, strict=True)], stock
 
-    def _compare_fused(self, party: Party, x: Words) -> tuple[Bytes, list[Bytes], Triples | None]:
+    def _compare_fused(
+        self, party: Party, x: Words, stock: Stock | None
+    ) -> tuple[Bytes, list[Bytes], Stock | None]:
         numbers = self._shifted(party, x, self.shift)
-        carry, wraps, triples = self._wraps(party, numbers, self.width - 1)
+        carry, wraps, stock = self._wraps(party, numbers, self.width - 1, stock)
         signs = [top_bit(n, self.width) ^ wrap for n, wrap in zip(numbers, wraps, strict=True)]
-        return carry, signs, triples
+        return carry, signs, stock
 
     def _wraps(
-        self, party: Party, numbers: list[Words], width: int
-    ) -> tuple[Bytes, list[Bytes], Triples | None]:
+        self, party: Party, numbers: list[Words], width: int, stock: Stock | None
+    ) -> tuple[Bytes, list[Bytes], Stock | None]:
         """(wrap of the lowest part, wraps of the numbers' low `width` bits, spare triples)."""
         inputs = [wrap_input(party, number, width) for number in numbers]
         trees = self._comparison.forest.trees
@@ -175,12 +201,11 @@ class Requant(Operator):
         for tree in lower:
             parts.append(reduce(inputs[0] >> np.uint64(start), tree.bits))
             start += tree.bits
-        roots, triples = self._comparison.run_with_spare(
-            party, parts + [number >> np.uint64(start) for number in inputs]
-        )
-        return roots[0], roots[len(lower) :], triples
+        highs = [number >> np.uint64(start) for number in inputs]
+        roots, stock = self._comparison.run_with_spare(party, parts + highs, stock)
+        return roots[0], roots[len(lower) :], stock
 
-    def _select(self, party: Party, signs: list[Bytes], triples: Triples | None) -> tuple[Bytes, Bytes]:
+    def _select(self, party: Party, signs: list[Bytes], stock: Stock | None) -> tuple[Bytes, Bytes]:
         """(bit that keeps x, bit that takes the largest value instead)."""
         one = np.uint8(party.is_server)
         if not self.relu:
@@ -188,5 +213,11 @@ class Requant(Operator):
         positive = signs[0] ^ one
         if not self.clamps:
             return positive, positive
-        keep, _ = self._and.run(party, positive, signs[1], signs[1][:0], triples)
+        keep, _ = self._and.run(party, positive, signs[1], signs[1][:0], stock)
         return keep, positive ^ keep
+
+
+def _all_bytes(comparison: Comparison) -> int:
+    """What a comparison costs with its triples, whenever they are made."""
+    made = comparison.maker.predict_bytes() if comparison.ahead else 0
+    return comparison.predict_bytes() + made

@@ -15,6 +15,7 @@ from thinwire.private.protocols.lookup import Column, Lookup
 from thinwire.private.protocols.operator import Messages, Operator
 from thinwire.private.protocols.party import Party
 from thinwire.private.protocols.ring import mask, reduce, top_bit
+from thinwire.private.protocols.triples import Stock, TripleMaker
 
 
 def wrap_input(party: Party, x: Words, width: int) -> Words:
@@ -33,17 +34,23 @@ class Wrap(Operator):
     count: int
     width: int
     kind: OtKind
+    ahead: bool = False  # triples were made before
 
     @property
     def _mill(self) -> Comparison:
-        return Mill(self.count, self.width, self.kind)
+        return Mill(self.count, self.width, self.kind, self.ahead)
+
+    @property
+    def maker(self) -> TripleMaker:
+        """Makes those triples."""
+        return self._mill.maker
 
     def messages(self) -> Messages:
         return self._mill.messages()
 
-    def run(self, party: Party, x: Words) -> Bytes:
+    def run(self, party: Party, x: Words, stock: Stock | None = None) -> Bytes:
         """Shares of the wrap of the low l bits of x."""
-        return self._mill.run(party, [wrap_input(party, x, self.width)])[0]
+        return self._mill.run(party, [wrap_input(party, x, self.width)], stock)[0]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from thinwire.private.protocols.operator import Messages, Operator
 from thinwire.private.protocols.party import Party
 from thinwire.private.protocols.ring import reduce
 from thinwire.private.protocols.sign import Wrap
+from thinwire.private.protocols.triples import Stock, TripleMaker
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,16 @@ class Truncate(Operator):
     width: int
     shift: int
     kind: OtKind
+    ahead: bool = False  # triples were made before
 
     @property
     def _wrap(self) -> Wrap:
-        return Wrap(self.count, self.shift, self.kind)
+        return Wrap(self.count, self.shift, self.kind, self.ahead)
+
+    @property
+    def maker(self) -> TripleMaker:
+        """Makes those triples."""
+        return self._wrap.maker if self.shift else TripleMaker(0, 0, self.kind)
 
     @property
     def _b2a(self) -> B2A:
@@ -39,11 +46,11 @@ class Truncate(Operator):
     def messages(self) -> Messages:
         return self._wrap.messages() + self._b2a.messages() if self.shift else ()
 
-    def run(self, party: Party, x: Words) -> Words:
+    def run(self, party: Party, x: Words, stock: Stock | None = None) -> Words:
         """Shares of floor(x / 2^s) mod 2^(l - s)."""
         if not self.shift:
             return x
-        carry = self._b2a.run(party, self._wrap.run(party, x))
+        carry = self._b2a.run(party, self._wrap.run(party, x, stock))
         return reduce((reduce(x, self.width) >> np.uint64(self.shift)) + carry, self.width - self.shift)
 
 

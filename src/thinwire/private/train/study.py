@@ -13,7 +13,7 @@ from thinwire.private.bench.record import Records
 from thinwire.private.net.bits import Bits, bits_to_facts, read_bits
 from thinwire.private.train.fit import float_schedule, grid_schedule
 from thinwire.private.train.plans import Plan
-from thinwire.private.train.prices import picture_bytes
+from thinwire.private.train.prices import picture_bytes, shifts_of
 from thinwire.private.train.qnet import QNet
 from thinwire.private.train.run import Tell, drafted, pretrain, tune
 from thinwire.private.train.search import Found, Space, search
@@ -88,7 +88,12 @@ class Study:
             float_accuracy=start.accuracy,
             tell=self.tell,
         )
-        return {**result.row(), "bytes": picture_bytes(result.graph), "bits": bits_to_facts(bits)}
+        return {
+            **result.row(),
+            "bytes": picture_bytes(result.graph),
+            "bits": bits_to_facts(bits),
+            "shifts": shifts_of(result.graph),
+        }
 
 
 class _Start:

@@ -1,0 +1,136 @@
+"""Triples: shares of random bits a, b and c = a b, made before the bits exist that they will multiply."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from thinwire.private.message import SERVER
+from thinwire.private.ot.kind import OtKind
+from thinwire.private.ot.prg import Bytes
+from thinwire.private.protocols.cot_bits import CotBits
+from thinwire.private.protocols.lookup import Column, Lookup
+from thinwire.private.protocols.operator import Messages, Operator
+from thinwire.private.protocols.party import Party
+
+
+@dataclass(frozen=True)
+class Triples:
+    """One bit per byte, for `single` + `double` products e g and then `double` products e f.
+
+    `paired`: the last `double` triples have the a of the first ones, so e is opened once for g and f.
+    """
+
+    a: Bytes
+    b: Bytes
+    c: Bytes
+    paired: bool
+
+
+class Stock:
+    """Triples that are handed out once each."""
+
+    def __init__(self, singles: tuple[Bytes, ...], doubles: tuple[Bytes, ...] | None = None) -> None:
+        """singles: (a, b, c); doubles: (a, b, c, b', c') with c' = a b', or None: singles serve for both."""
+        self._singles, self._doubles = singles, doubles
+        self._used_singles = self._used_doubles = 0
+
+    def take(self, single: int, double: int) -> Triples:
+        """Triples for one Conjunction."""
+        if self._doubles is None:
+            a, b, c = self._next_singles(single + 2 * double)
+            return Triples(a, b, c, paired=False)
+        start = self._used_doubles
+        self._used_doubles += double
+        pair = [array[start : start + double] for array in self._doubles]
+        a, b, c = self._next_singles(single)
+        return Triples(
+            np.concatenate([pair[0], a, pair[0]]),
+            np.concatenate([pair[1], b, pair[3]]),
+            np.concatenate([pair[2], c, pair[4]]),
+            paired=True,
+        )
+
+    def _next_singles(self, count: int) -> list[Bytes]:
+        start = self._used_singles
+        self._used_singles += count
+        return [array[start : start + count] for array in self._singles]
+
+
+@dataclass(frozen=True)
+class TripleMaker(Operator):
+    """Triples for `single` products e g and `double` pairs of products (e g, e f).
+
+    KK13: two triples per 1-of-16 OT: 144 bits each. Entry (a, b, a', b') of the server's table holds
+    c xor (a0 xor a)(b0 xor b), twice.
+    Else: the products of random bits by COTs (CotBits): 2 (c2 + 1) bits, 2 (c2 + 2) for a pair.
+    """
+
+    single: int
+    double: int
+    kind: OtKind
+
+    @property
+    def column(self) -> Column:
+        """KK13's tables."""
+        return Column(-(-(self.single + 2 * self.double) // 2), 4, 2)
+
+    @property
+    def _lookup(self) -> Lookup:
+        return Lookup((self.column,), SERVER, self.kind)
+
+    @property
+    def _cots(self) -> CotBits:
+        return CotBits(self.single, self.double, self.kind)
+
+    def messages(self) -> Messages:
+        if not self.single + self.double:
+            return ()
+        return self._lookup.messages() if self.kind.kk13 else self._cots.messages()
+
+    def run(self, party: Party) -> Stock:
+        """This party's shares."""
+        if not self.kind.kk13:
+            return self._run_cots(party)
+        if not self.single + self.double:
+            return Stock((np.empty(0, np.uint8),) * 3)
+        if party.is_server:
+            stock, table = self.offer(party)
+            self._lookup.send(party, [table])
+            return stock
+        choices = self.choices(party)
+        return self.chosen(choices, self._lookup.receive(party, [choices])[0])
+
+    def _run_cots(self, party: Party) -> Stock:
+        d, total = self.double, self.single + self.double
+        empty = np.empty(0, np.uint8)
+        if not total:
+            return Stock((empty,) * 3, (empty,) * 5)
+        a, b, other = party.prg.bits(total), party.prg.bits(total), party.prg.bits(d)
+        product = self._cots.run(party, a, b, other)
+        c, with_other = product[:total], product[total:]
+        return Stock((a[d:], b[d:], c[d:]), (a[:d], b[:d], c[:d], other, with_other))
+
+    def offer(self, party: Party) -> tuple[Stock, Bytes]:
+        """KK13: the server's shares and its tables."""
+        pairs = self.column.count
+        a, b, c = (party.prg.bits(2 * pairs).reshape(pairs, 2) for _ in range(3))
+        entry = np.arange(16, dtype=np.uint8)
+        table = np.zeros((pairs, 16), np.uint8)
+        for half in (0, 1):
+            theirs_a, theirs_b = entry >> np.uint8(2 * half) & 1, entry >> np.uint8(2 * half + 1) & 1
+            product = (a[:, half, None] ^ theirs_a) & (b[:, half, None] ^ theirs_b)
+            table |= (product ^ c[:, half, None]) << np.uint8(half)
+        return Stock((a.reshape(-1), b.reshape(-1), c.reshape(-1))), table
+
+    def choices(self, party: Party) -> Bytes:
+        """KK13: the client's random bits (a, b, a', b') of each table."""
+        return party.prg.take(self.column.count) & np.uint8(15)
+
+    def chosen(self, choices: Bytes, found: Bytes) -> Stock:
+        """KK13: the client's shares."""
+        places = [(choices >> np.uint8(place)) & np.uint8(1) for place in range(4)]
+        a, b = np.stack(places[0::2], 1).reshape(-1), np.stack(places[1::2], 1).reshape(-1)
+        c = np.stack([found & np.uint8(1), found >> np.uint8(1)], 1).reshape(-1)
+        return Stock((a, b, c))

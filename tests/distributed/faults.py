@@ -238,14 +238,13 @@ def inject(server: Server, kind: str, seed: int) -> Verdict:
     return KINDS[kind].act(server, random.Random(f"{kind} {seed}"), seed)
 
 
-def injected(server: Server, kind: str, seed: int) -> Verdict:
-    """A driver that fails is written down too: the others must not be lost with it."""
+def injected(server: Server, kind: str, seed: int) -> Verdict | None:
+    """None if the team could not even start: nothing was injected, and it is tried again another time."""
     try:
         return inject(server, kind, seed)
     except Exception as error:
-        return Verdict(
-            kind, seed, "", f"bad: the driver failed: {type(error).__name__}", said=str(error)[:300]
-        )
+        print(f"{kind} {seed}: nothing was injected: {error}", flush=True)
+        return None
 
 
 def done_already(record: Path) -> set[tuple[str, int]]:
@@ -268,6 +267,8 @@ def run(jobs: list[tuple[str, int]], record: Path, workers: int) -> None:
                 with contextlib.suppress(queue.Empty):
                     kind, seed = mine.get_nowait()
                     verdict = injected(server, kind, seed)
+                    if verdict is None:
+                        continue
                     with writing, record.open("a") as file:
                         file.write(json.dumps(asdict(verdict)) + "\n")
                     print(f"{kind} {seed}: {verdict.outcome}", flush=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thinwire.private.message import CLIENT, SERVER, Message
+from thinwire.private.message import crossing
 from thinwire.private.ot.kind import OtKind
 from thinwire.private.ot.packing import pack_small, packed_bytes, unpack_small
 from thinwire.private.ot.prg import Bytes, Words
@@ -32,7 +32,7 @@ class CotBits(Operator):
     def messages(self) -> Messages:
         count = self.single + self.double
         sizes = [self.kind.row_bytes(count), packed_bytes(count + self.double, 1)]
-        return tuple(Message(sender, size) for size in sizes for sender in (CLIENT, SERVER))
+        return crossing(*((size, size) for size in sizes))
 
     def run(self, party: Party, e: Bytes, g: Bytes, f: Bytes) -> Bytes:
         """Shares of e g, then of e[:double] f."""

@@ -8,8 +8,9 @@ namespace tw::TW_ISA {
 namespace {
 
 constexpr int64_t kPair = 2 * kWidth;
-constexpr int64_t kFewRows = 16;   // a product of fewer rows does not pay for packing b
+constexpr int64_t kFewRows = 64;   // a product of fewer rows does not pay for packing all of b
 constexpr int64_t kInPlace = 16;   // rows of b that are read where they lie, at once
+constexpr int64_t kCopied = 64;    // rows of b that are copied strip by strip, at once
 
 // What is no number becomes one NaN: its bits would depend on the order of the operands.
 inline Float one_nan(Float x) { return x == x ? x : splat(float_of(0x7fc00000u)); }
@@ -60,6 +61,8 @@ void pack(const Matrix& b, int64_t k, int64_t depth, const Strip& s, float* into
   for (int64_t d = 0; d < depth; ++d, into += s.width) {
     const float* row = b.data + (k + d) * b.row + s.first * b.column;
     int64_t n = 0;
+    if (b.column == 1)
+      for (; n + kWidth <= s.count; n += kWidth) store(into + n, load(row + n));
     for (; n < s.count; ++n) into[n] = row[n * b.column];
     for (; n < s.width; ++n) into[n] = 0.0f;
   }
@@ -127,19 +130,21 @@ void product_packed(const Matrix& a, const Matrix& b, const float* start, int64_
   }
 }
 
-// b is read once, a few rows at a time, where it lies; the few rows of c stay in the cache.
+// b is read once, a few rows at a time; the few rows of c stay in the cache. Rows of b that lie a power of two apart
+// would push each other out of the cache: for more than a band of rows of c they are copied.
 void product_in_place(const Matrix& a, const Matrix& b, const float* start, int64_t rows, int64_t depth,
                       int64_t columns, float* c, int64_t c_row) {
-  alignas(64) float spare[kInPlace * kPair];
-  for (int64_t k = 0; k < depth; k += kInPlace) {
-    const int64_t deep = least(depth - k, kInPlace);
+  alignas(64) float spare[kCopied * kPair];
+  const int64_t step = rows > kBand ? kCopied : kInPlace;
+  for (int64_t k = 0; k < depth; k += step) {
+    const int64_t deep = least(depth - k, step);
     const Matrix part{a.data + k * a.column, a.row, a.column};
     for (int64_t n = 0; n < columns;) {
       const Strip s = strip_at(n, columns);
-      const bool whole = s.count == s.width;
-      if (!whole) pack(b, k, deep, s, spare);
-      run_strip(part, whole ? b.data + k * b.row + n : spare, whole ? b.row : s.width, k == 0 ? start : nullptr, rows,
-                deep, s, c, c_row);
+      const bool copied = s.count < s.width || rows > kBand;
+      if (copied) pack(b, k, deep, s, spare);
+      run_strip(part, copied ? spare : b.data + k * b.row + n, copied ? s.width : b.row, k == 0 ? start : nullptr,
+                rows, deep, s, c, c_row);
       n += s.width;
     }
   }

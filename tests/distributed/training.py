@@ -52,7 +52,10 @@ def batch(step: int, *shape: int, dtype: torch.dtype = torch.float32, rank: int 
 def wrap(net: nn.Module, codec: Any, ddp: dict[str, Any] | None = None, **options: Any) -> Wrapped:
     """A net under DDP; with a codec its gradients are compressed, with None they are not."""
     model = DistributedDataParallel(net, **{"bucket_cap_mb": SMALL_BUCKETS_MB, **(ddp or {})})
-    return Wrapped(model, None if codec is None else tw.compress(model, codec, **options))
+    compressor = None if codec is None else tw.compress(model, codec, **options)
+    if compressor is not None:
+        compressor.check_optimizer(torch.optim.SGD(net.parameters(), lr=0.1))  # what `descend` does
+    return Wrapped(model, compressor)
 
 
 class Wrapped:

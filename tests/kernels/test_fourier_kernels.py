@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +18,14 @@ from thinwire.kernels.roots import roots, turning
 
 CPU = torch.device("cpu")
 LENGTHS = [*range(1, 33), 60, 97, 98, 120, 128, 131, 250, 585, 1152, 4096]
+OBJECTS = sorted(
+    path
+    for family in ("fourier", "products")
+    for path in Path(__file__)
+    .resolve()
+    .parents[2]
+    .glob(f"build/*/CMakeFiles/kernels_*.dir/csrc/{family}.cpp.o")
+)
 WIDE = 20  # rows: more than any instruction set takes side by side, and not a multiple
 
 
@@ -105,3 +117,12 @@ def test_tables_that_do_not_fit_are_refused(native: Kernels, damage: int) -> Non
 def test_rows_that_do_not_fit_are_refused(native: Kernels, x: tuple[int, int], y: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="rows: wrong size"):
         native.fourier.forward(torch.ones(x), *turning(98, False, CPU).tables, torch.ones(y))
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="there is no objdump here (binutils)")
+@pytest.mark.skipif(not OBJECTS, reason="there are no built objects here: `make setup` leaves them in build/")
+@pytest.mark.parametrize("path", OBJECTS, ids=lambda path: f"{path.stem}-{path.parts[-3]}")
+def test_the_compiler_fuses_nothing(path: Path) -> None:
+    """One rounding instead of two would be other bits; GCC 12 did so in AVX2 and AVX-512 builds."""
+    listing = subprocess.run(["objdump", "-d", str(path)], capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"\bvfn?m(?:add|sub)\w*", listing) == []

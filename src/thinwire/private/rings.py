@@ -9,6 +9,7 @@ from math import ceil, log2
 from thinwire.private.errors import ModelError
 from thinwire.private.net.graph import Graph
 from thinwire.private.net.nodes import Add, MaxPool, Node, Output, Requant, SumPool, Weighted
+from thinwire.private.net.widths import signed_bits, worst_case
 from thinwire.private.ot.kind import OtKind
 from thinwire.private.protocols.extend import UNKNOWN, Extend
 from thinwire.private.protocols.linear import ActivationBits, Shape, WeightBits
@@ -86,8 +87,9 @@ class Rings:
                 return node.value.bits + (one_more or more)
 
     def natural(self, layer: Weighted) -> int:
-        """l_w + l_x + e: what a product needs by itself."""
-        return min(layer.value.bits, layer.weight_bits + layer.in_bits + ceil(log2(layer.dims[1])))
+        """What a product needs by itself, whatever the weights are: about l_w + l_x + e."""
+        low, high = worst_case(layer.dims[1], layer.weight_bits, layer.in_bits)
+        return min(layer.value.bits, signed_bits(low, high + self.rounding(layer)))
 
     def widens(self, layer: Weighted) -> bool:
         """Whether a product is extended afterwards to be added, as SiRNN does."""

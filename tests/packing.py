@@ -14,14 +14,22 @@ from thinwire.coders.base import Packer, Place
 from thinwire.kernels import Kernels, pick
 from thinwire.key import Key
 from thinwire.spec import Layout, Spec
+from thinwire.stages.base import Notes
 
 CPU = torch.device("cpu")
 
 
 def bound(
-    text: str, layout: Layout, world: int = 1, rank: int = 0, kernels: Kernels | None = None
+    text: str,
+    layout: Layout,
+    world: int = 1,
+    rank: int = 0,
+    kernels: Kernels | None = None,
+    phase_of: int = 0,
+    notes: Notes | None = None,
 ) -> BoundCodec:
-    return tw.parse(text).bind(layout, Place(world, rank, CPU, kernels or pick(CPU)))
+    """A codec bound to one rank's tensors, in the phase of step `phase_of`."""
+    return tw.parse(text).bind(layout, Place(world, rank, CPU, kernels or pick(CPU)), phase_of, notes)
 
 
 def one_tensor(numel: int, name: str = "w") -> Layout:
@@ -33,7 +41,9 @@ def transform(codecs: Sequence[BoundCodec], xs: Sequence[Tensor]) -> list[Tensor
     ys = list(xs)
     for stages in zip(*(codec.stages for codec in codecs), strict=True):
         offers = [stage.offer(y) for stage, y in zip(stages, ys, strict=True)]
-        agreed = torch.stack(offers).sum(0)
+        agreed = offers[0].clone()
+        for offer in offers[1:]:  # in rank order, as the engine adds them
+            agreed += offer
         ys = [stage.forward(y, agreed) for stage, y in zip(stages, ys, strict=True)]
     return ys
 
@@ -82,9 +92,11 @@ def pack(
     step: int = 0,
     kernels: Kernels | None = None,
     filling: int = 0xAA,
+    phase_of: int = 0,
+    notes: Notes | None = None,
 ) -> Packed:
     """Every rank encodes its x. `filling` is what was in the payload buffers before."""
-    codecs = [bound(text, layout, len(xs), rank, kernels) for rank in range(len(xs))]
+    codecs = [bound(text, layout, len(xs), rank, kernels, phase_of, notes) for rank in range(len(xs))]
     ys = transform(codecs, xs)
     offers = [codec.offer(y) for codec, y in zip(codecs, ys, strict=True)]
     agreed = torch.stack(offers).amax(0) if offers[0].numel() else offers[0]

@@ -16,6 +16,7 @@ from thinwire.controls.steering import Steering
 from thinwire.errors import PlanError
 from thinwire.groups.base import Group
 from thinwire.groups.metered import Metered
+from thinwire.groups.ordered import sum_in_order
 from thinwire.kernels import Kernels, pick
 from thinwire.key import Key
 from thinwire.lane import Lane, lanes_digest
@@ -129,7 +130,8 @@ class Engine:
         mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(self.place.device)
         everyone = torch.empty(self.group.size, mine.numel(), dtype=torch.uint8, device=self.place.device)
         self.clock.current = COMPARE
-        self.group.gather(mine, everyone).wait()
+        with self.group.aside():
+            self.group.gather(mine, everyone).wait()
         differing = [rank for rank in range(self.group.size) if not torch.equal(everyone[rank], everyone[0])]
         if differing:
             raise PlanError(
@@ -156,6 +158,8 @@ class Engine:
         if self.steering.decide(told, self.group.global_rank, self.step):
             self._lanes.clear()  # gentle lanes hold large buffers
             self.statistics.forget_lanes()
+        for memory in self.memories.values():
+            memory.share = self.steering.share
         self.clock.current = PREPARE
         self._steered = True
 
@@ -220,7 +224,7 @@ class Engine:
                 numbers = torch.cat(offers)
             if numbers.numel():
                 with self.clock.stage("agree"):
-                    self.group.sum_(numbers).wait()
+                    sum_in_order(self.group, numbers)
             with self.clock.stage("encode"):
                 agreed = torch.split(numbers, [offer.numel() for offer in offers])
                 for (transit, stage), own in zip(staged, agreed, strict=True):

@@ -11,7 +11,8 @@ from itertools import zip_longest
 from thinwire.codec import BoundCodec
 from thinwire.coders.base import Merge, Packer, Part
 from thinwire.coders.gather import cut
-from thinwire.groups.base import max_bytes, sum_bytes
+from thinwire.groups.base import max_bytes
+from thinwire.groups.ordered import ordered_bytes
 from thinwire.memory import whole_tensors
 from thinwire.routes.base import Route
 from thinwire.spec import Layout, Piece
@@ -85,7 +86,7 @@ def agree_bytes(lanes: Iterable[Lane]) -> int:
     words = sum(lane.bound.packer.agree_words for lane in lanes)
     depths = zip_longest(*(lane.bound.stages for lane in lanes))
     summed = [sum(stage.offer_numel for stage in depth if stage is not None) for depth in depths]
-    return max_bytes(4 * words, world) + sum(sum_bytes(4 * numel, world) for numel in summed)
+    return max_bytes(4 * words, world) + sum(ordered_bytes(numel, world) for numel in summed)
 
 
 def step_bytes(lanes: Iterable[Lane]) -> int:

@@ -61,14 +61,17 @@ def test_the_report_tells_what_was_learnt(teams: Teams) -> None:
     assert layers["4.weight"]["bytes_per_step"] == pytest.approx(sum_bytes(4 * 650, 2), rel=0.01)
 
 
-@pytest.mark.parametrize("run", ["gradiveq residual", "gradiveq ternary", "powersgd"])
-def test_stopped_and_resumed_gives_the_same_bits(teams: Teams, run: str) -> None:
-    """Two ranks: with more, a ring adds in another order when the buckets differ, and DDP rebuilds them."""
-    team = teams(2)
-    expected = team.run(straight, *RUNS[run])[0]
-    local, gathered = zip(*team.run(begin, *RUNS[run]), strict=True)
+@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("run", ["gradiveq residual", "gradiveq ternary", "powersgd", "fp16"])
+def test_stopped_and_resumed_gives_the_same_bits(teams: Teams, run: str, world: int) -> None:
+    """With three ranks a ring adds in another order when DDP rebuilds its buckets: "sharded" does not."""
+    team = teams(world)
+    codec, options = RUNS.get(run, (run, {}))
+    options = options if world == 2 else {**options, "route": "sharded"}
+    expected = team.run(straight, codec, options)[0]
+    local, gathered = zip(*team.run(begin, codec, options), strict=True)
     for files in (list(local), [gathered[0]]):
-        resumed = team.run(go_on, *RUNS[run], files)
+        resumed = team.run(go_on, codec, options, files)
         assert all(torch.equal(parameters, expected) for parameters in resumed)
 
 

@@ -22,6 +22,12 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "terngrad residual": ("terngrad", {"memory": "residual", "keep_dense": ()}),
     "own scales residual": ("terngrad:scales=own", {"memory": "residual"}),
     "bf16 residual sharded": ("bf16", {"memory": "residual", "route": "sharded"}),
+    "qsgd": ("qsgd:4", {}),
+    "sign": ("sign", {}),
+    "topk": ("topk:0.05", {}),
+    "dgc": ("dgc:0.05,warmup=5", {}),
+    "fft": ("fft:0.85,chunk=64", {}),
+    "rangefloat": ("rangefloat:8", {}),
 }
 
 

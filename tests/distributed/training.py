@@ -24,6 +24,12 @@ def mlp(dtype: torch.dtype = torch.float32) -> nn.Module:
     return nn.Sequential(*layers).to(dtype)
 
 
+def normed() -> nn.Module:
+    """With running means, which DDP broadcasts in every forward pass."""
+    torch.manual_seed(7)
+    return nn.Sequential(nn.Linear(20, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 65))
+
+
 def one_layer() -> nn.Module:
     """15 elements: odd, and a multiple of 3 and 5, so that any padding would move the shards of a ring."""
     torch.manual_seed(7)
@@ -52,7 +58,10 @@ def batch(step: int, *shape: int, dtype: torch.dtype = torch.float32, rank: int 
 def wrap(net: nn.Module, codec: Any, ddp: dict[str, Any] | None = None, **options: Any) -> Wrapped:
     """A net under DDP; with a codec its gradients are compressed, with None they are not."""
     model = DistributedDataParallel(net, **{"bucket_cap_mb": SMALL_BUCKETS_MB, **(ddp or {})})
-    return Wrapped(model, None if codec is None else tw.compress(model, codec, **options))
+    compressor = None if codec is None else tw.compress(model, codec, **options)
+    if compressor is not None:
+        compressor.check_optimizer(torch.optim.SGD(net.parameters(), lr=0.1))  # what `descend` does
+    return Wrapped(model, compressor)
 
 
 class Wrapped:

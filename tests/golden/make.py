@@ -21,6 +21,7 @@ from packing import pack
 from thinwire.kernels import Kernels
 from thinwire.plan import WIRE_VERSION
 from thinwire.spec import Layout, Spec
+from thinwire.stages.base import Notes
 
 FILE = Path(__file__).with_name("wire.json")
 WORLDS = (2, 4)
@@ -29,6 +30,15 @@ TERNARY = {"layer.weight": (7, 23), "layer.bias": (33,), "scalar": ()}
 FLOATS = {"layer.bias": (9,), "scalar": ()}
 FIELDS = {"layer.weight": (7, 23)}  # one granule, so that the file stays small
 PAIRS = {"layer.bias": (33,), "scalar": ()}  # chunks of 4 and of 1: sums are exact whatever the FFT
+MATRIX = {"layer.weight": (7, 23)}
+SLICES = {"layer.weight": (5, 8)}
+GRADIVEQ = "gradiveq:4,slice=8,sample=2,compress=50,layers=all"
+PHASES = {
+    GRADIVEQ: 3,
+    f"{GRADIVEQ} >> qsgd:8": 3,
+    "powersgd:2,start=1": 1,
+    "dgc:0.05,warmup=10": 4,
+}  # of which step
 CODECS = {
     "terngrad": TERNARY,
     "terngrad:wire=2bit": TERNARY,
@@ -46,7 +56,13 @@ CODECS = {
     "sign:values=scaled,block=64": FIELDS,
     "topk:0.1": TERNARY,
     "topk:0.4,chunk=20 >> bf16": TERNARY,
+    "dgc:0.05,warmup=10": TERNARY,
     "fft:0.7,chunk=4 >> dense": PAIRS,
+    "fft:0.85,chunk=16": TERNARY,
+    "dct:16 >> topk:0.2 >> rangefloat:10": TERNARY,
+    "powersgd:2,start=1": MATRIX,
+    GRADIVEQ: SLICES,
+    f"{GRADIVEQ} >> qsgd:8": SLICES,
 }
 
 
@@ -63,11 +79,25 @@ def gradient(rank: int, numel: int) -> Tensor:
 def messages(text: str, world: int, kernels: Kernels | None = None) -> dict[str, object]:
     """What is agreed, what every rank sends, and what the owner of everything sends back."""
     layout = layout_of(CODECS[text])
-    packed = pack(text, layout, [gradient(rank, layout.numel) for rank in range(world)], STEP, kernels)
+    gradients = [gradient(rank, layout.numel) for rank in range(world)]
+    packed = pack(text, layout, gradients, STEP, kernels, phase_of=PHASES.get(text, 0), notes=notes_of(text))
     return {
         "agreed": hexed(packed.agreed[0].view(torch.uint8)),
         "payloads": [hexed(payload) for payload in packed.payloads],
         "sums": hexed(packed.sums.flatten()),
+    }
+
+
+def notes_of(text: str) -> Notes:
+    """A basis of GradiVeQ that no library computed: two rows of a Hadamard matrix, and a mean."""
+    if not text.startswith(GRADIVEQ):
+        return {}
+    signs = torch.tensor(
+        [[1.0, 1.0, 1.0, 1.0, -1.0, -1.0, -1.0, -1.0], [1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0]]
+    )
+    mean = torch.arange(8, dtype=torch.float32) / 512
+    return {
+        "layer.weight": {"basis": (signs.T * 0.375).contiguous(), "mean": mean, "channel": torch.zeros(())}
     }
 
 

@@ -17,7 +17,7 @@ import pytest
 from thinwire import private
 from thinwire.errors import LinkError, ThinwireError
 from thinwire.private.description import digest
-from thinwire.private.errors import ModelError
+from thinwire.private.errors import MissingError, ModelError
 from thinwire.private.ledger import total
 from thinwire.private.link.certificate import write_certificates
 from thinwire.private.link.connection import call
@@ -273,6 +273,20 @@ def test_a_server_that_closes_tells_its_clients(small: Graph, pictures: IntArray
 def test_a_network_without_weights_cannot_be_served(small: Graph) -> None:
     with pytest.raises(ModelError, match="has no weights"):
         private.Server(small.public())
+
+
+@pytest.mark.parametrize("need", ["native", "ristretto255"])
+def test_what_is_missing_is_told_before_anything_starts(
+    small: Graph, monkeypatch: pytest.MonkeyPatch, need: str
+) -> None:
+    def missing() -> None:
+        raise MissingError("private inference needs AES")
+
+    monkeypatch.setattr(f"thinwire.private.needs.{need}", missing)
+    with pytest.raises(MissingError, match="needs AES"):
+        private.Server(small)
+    with pytest.raises(MissingError, match="needs AES"):
+        private.Client("127.0.0.1:1")
 
 
 def test_the_server_wants_a_certificate_beyond_this_machine(small: Graph) -> None:

@@ -179,7 +179,7 @@ def test_the_effective_ratio() -> None:
     cycle = sum(count * plan.step_bytes(step=step) for step, count in ((0, 100), (100, 1), (101, 399)))
     basis = plan.step_bytes(step=100) - plan.step_bytes(step=101)
     assert plan.step_bytes(step=101) * 8 == plan.dense_bytes
-    assert basis == 2 * 3 * 4 * (256 * 33 + 2) // 4
+    assert basis == 2 * 3 * 4 * -(-(256 * 33 + 2) // 4)
     assert (cycle - basis) * (100 + 400) / (100 + 400 / 8) == pytest.approx(
         500 * 500 * plan.dense_bytes / 500
     )

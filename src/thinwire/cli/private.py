@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thinwire.cli.options import Json, Out
+from thinwire.cli.private_search import pareto, search
 from thinwire.cli.private_train import train
 from thinwire.errors import PrivateError
 
@@ -21,8 +22,10 @@ private = typer.Typer(
     help="Private inference: a server's quantized network on a client's input, neither seen by the other.",
     no_args_is_help=True,
 )
-private.command()(train)
+for _command in (train, search, pareto):
+    private.command()(_command)
 
+NETS = "digits,resnet8w,resnet32,resnet50"
 VariantName = Annotated[
     str, typer.Option("--variant", help="Protocols: ours, or a rung of the ladder (B0, S1, ...).")
 ]
@@ -139,8 +142,8 @@ def infer(
     from thinwire.private.client import Client
     from thinwire.private.ledger import total
 
+    x = _read_array(input)
     with Client(server, ca=ca, certificate=cert, key=key, expected=expect, timeout_s=timeout) as client:
-        x = _read_array(input)
         answer = client.predict(x)
         entries = client.entries
     if output is not None:
@@ -219,7 +222,7 @@ def bench(
             help="ladder, digits, cifar10, operators, latency, convolutions, batch, rival, fuzz, or tables."
         ),
     ] = "ladder",
-    nets: Annotated[str, typer.Option(help="Networks, separated by commas.")] = "digits,resnet8w,resnet32",
+    nets: Annotated[str, typer.Option(help="Networks, separated by commas.")] = NETS,
     variants: Annotated[str | None, typer.Option(help="Rungs, separated by commas; default: all.")] = None,
     models: Annotated[Path | None, typer.Option(help="Folder of trained .twq files.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder of data sets, for cifar10.")] = None,

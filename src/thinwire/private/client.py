@@ -16,6 +16,7 @@ from thinwire.private.link.connection import call
 from thinwire.private.link.handshake import ANY, meet_server
 from thinwire.private.link.stream import DEFAULT_TIMEOUT_S
 from thinwire.private.link.tls import Address, client_context, parse_address
+from thinwire.private.needs import check_needs
 from thinwire.private.net.oracle import check_input
 from thinwire.private.net.value import IntArray
 from thinwire.private.request import Act, Request
@@ -43,6 +44,7 @@ class Client:
         expected: str | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
+        check_needs()
         self._address = parse_address(server) if isinstance(server, str) else server
         self._context: ssl.SSLContext | None = None if ca is None else client_context(ca, certificate, key)
         self._expected, self._timeout_s = _digest(expected), timeout_s

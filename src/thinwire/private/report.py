@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 COLOURS = ("#2563eb", "#f59e0b", "#10b981", "#ef4444", "#8b5cf6", "#06b6d4", "#84cc16", "#ec4899", "#64748b")
 HEADS = ("layer", "operator", "phase", "predicted bytes", "measured bytes", "flights", "seconds")
 Cells = list[list[str]]
+LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,10 @@ class Outcome:
 
 
 def entry_rows(entries: Sequence[Entry]) -> Cells:
-    """Entries as cells under HEADS."""
-    return [[entry.layer, entry.operator, entry.phase, *_figures(entry)] for entry in entries]
+    """Entries as cells under HEADS; steps without traffic only where they take their time."""
+    least_s = LEAST_SHARE * total(entries).seconds
+    shown = [entry for entry in entries if entry.measured_bytes or entry.seconds > least_s]
+    return [[entry.layer, entry.operator, entry.phase, *_figures(entry)] for entry in shown]
 
 
 def phase_rows(outcome: Outcome) -> Cells:
@@ -141,7 +144,9 @@ def layer_figure(outcome: Outcome) -> Figure:
     from plotly import graph_objects as go
 
     entries = [entry for entry in by_layer(outcome.entries) if entry.phase != "setup"]
-    layers = list(dict.fromkeys(entry.layer for entry in entries))
+    in_order = [entry.layer for entry in entries if entry.phase == "online"]  # every layer has its turn there
+    busy = {entry.layer for entry in entries if entry.measured_bytes}
+    layers = [layer for layer in dict.fromkeys(in_order) if layer in busy]
     figure = go.Figure()
     for phase, colour in (("offline", "#cbd5e1"), ("online", COLOURS[0])):
         size = {e.layer: e.measured_bytes / outcome.images / 1e6 for e in entries if e.phase == phase}
@@ -155,7 +160,7 @@ def operator_figure(outcome: Outcome) -> Figure:
     from plotly.subplots import make_subplots
 
     entries = [entry for entry in by_operator(outcome.entries) if entry.phase != "setup"]
-    names = list(dict.fromkeys(entry.operator for entry in entries))
+    names = list(dict.fromkeys(entry.operator for entry in entries if entry.measured_bytes))
     figure = make_subplots(1, 2, shared_yaxes=True, subplot_titles=("MB an image", "milliseconds an image"))
     for phase, colour in (("offline", "#cbd5e1"), ("online", COLOURS[0])):
         own = {entry.operator: entry for entry in entries if entry.phase == phase}
@@ -179,9 +184,9 @@ def _styled(figure: Figure, axis: str, height: int, stacked: bool) -> Figure:
     figure.update_layout(
         barmode="stack" if stacked else "group",
         height=height,
-        margin={"l": 10, "r": 20, "t": 60, "b": 40},
+        margin={"l": 10, "r": 20, "t": 30, "b": 80},
         plot_bgcolor="#fff",
-        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left", "yref": "paper"},
+        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
         font={"family": "system-ui, sans-serif"},
     )
     figure.update_yaxes(autorange="reversed", automargin=True)

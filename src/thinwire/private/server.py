@@ -16,6 +16,7 @@ from thinwire.private.link.connection import answer, listen
 from thinwire.private.link.handshake import meet_client
 from thinwire.private.link.stream import DEFAULT_TIMEOUT_S, SocketChannel
 from thinwire.private.link.tls import Address, server_context, told
+from thinwire.private.needs import check_needs
 from thinwire.private.net.graph import Graph
 from thinwire.private.program import prepare_graph
 from thinwire.private.request import Act, Request
@@ -49,6 +50,7 @@ class Server:
         max_clients: int = 16,
         tell: Tell = lambda text: None,
     ) -> None:
+        check_needs()
         if not graph.has_weights:
             raise ModelError(
                 f"the network {graph.name!r} has no weights, only its public part: serve the whole .twq file"

@@ -24,7 +24,6 @@ from thinwire.private.step import OFFLINE, ONLINE, SETUP
 from thinwire.private.variant import Variant
 
 MAX_PREPARED = 64  # queries prepared ahead: each holds memory on the server
-SHORT_S = 5e-4  # a step that sends nothing and takes less is not told of
 
 
 class Session:
@@ -126,9 +125,7 @@ def told(player: Player) -> list[Entry]:
         else:
             due = setup[row.layer] if row.layer else setup_messages(program.variant.kind)
         found.append(_entry(row, traffic(due)))
-    return [
-        entry for entry in found if entry.predicted_bytes or entry.measured_bytes or entry.seconds > SHORT_S
-    ]
+    return found
 
 
 def _entry(row: CostRow, due: Traffic) -> Entry:

@@ -15,13 +15,13 @@ from typing import Any
 from thinwire.errors import PrivateError
 from thinwire.lab.netlab import Netlab
 from thinwire.private.bench.host import Host
-from thinwire.private.bench.ladder import summary
+from thinwire.private.bench.ladder import calm_picture, summary
 from thinwire.private.bench.parties import run_parties, start_here
 from thinwire.private.bench.rungs import Rung, rungs_named
 from thinwire.private.bench.visitor import Visitor
 from thinwire.private.bench.wishes import Row, Say, Wishes
 from thinwire.private.link.certificate import write_certificates
-from thinwire.private.net.draw import random_pictures
+from thinwire.private.program import prepare_graph
 
 PORTS = (7001, 7002)  # server, relay: a lab's ports are its own
 ENDS = ("B0", "ours", "ours-wan")
@@ -58,7 +58,7 @@ def latency(wishes: Wishes, say: Say) -> Iterator[Row]:
 def timed(rung: Rung, link: Link, net: str) -> Row:
     """One picture, cold: set-up, offline and online."""
     graph = rung.graph(net)
-    x = random_pictures(graph, 1)
+    x, _ = calm_picture(prepare_graph(graph, rung.variant))
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         files = write_certificates(folder, ["127.0.0.1", "10.77.0.1"])

@@ -21,6 +21,8 @@ from thinwire.private.net import oracle
 from thinwire.private.net.graph import Graph
 from thinwire.private.net.twq import Model, write_twq
 from thinwire.private.net.value import IntArray
+from thinwire.private.program import prepare_graph
+from thinwire.private.variant import variant
 
 Row = dict[str, Any]
 Start = Callable[[int, Sequence[str]], "subprocess.Popen[str]"]  # party 0 is the server
@@ -57,13 +59,13 @@ def run_parties(
     tell: Tell = lambda row: None,
     reach: Callable[[str], contextlib.AbstractContextManager[str]] = contextlib.nullcontext,
 ) -> Run:
-    """Write model and inputs to `folder`, start both processes, and compare with the oracle.
+    """Write model and inputs to `folder`, start both processes, and compare with the oracle of the variant.
 
     `reach` may put a relay between: it is given the server's address and yields the one to call.
     """
     write_twq(folder / "model.twq", Model(graph))
     np.save(folder / "x.npy", x)
-    np.save(folder / "y.npy", oracle.run(graph, x))
+    np.save(folder / "y.npy", oracle.run(prepare_graph(graph, variant(host.variant)), x))
     host = replace(host, model=str(folder / "model.twq"))
     server = start(0, _command("host", host.to_json()))
     with _ended(server):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import subprocess
 import sys
@@ -17,13 +18,13 @@ ROOT = Path(thinwire.__file__).parent
 
 # A module may import modules of its own row and of the rows above it.
 ROWS = (
-    {"errors", "spec", "key", "options", "rate", "clock", "scratch"},
+    {"errors", "names", "spec", "key", "options", "rate", "clock", "scratch", "words"},
     {"kernels"},
     {"coders", "stages", "codec", "catalog"},
     {"memory", "controls"},
     {"groups"},
     {"routes"},
-    {"policy", "lane", "plan"},
+    {"policy", "lane", "shares", "plan"},
     {"statistics", "transit", "engine", "drift"},
     {"state", "report", "worker", "blame"},
     {"hooks"},
@@ -31,6 +32,7 @@ ROWS = (
     {"perf", "lab"},
     {"private"},
     {"cli"},
+    {"__main__"},
 )
 HEAVY = ("typer", "rich", "plotly", "matplotlib", "sklearn", "scipy", "pandas")
 IMPORT_LIMIT_S = 0.3
@@ -40,6 +42,7 @@ import json, sys, time
 import torch
 start = time.process_time()
 import thinwire
+thinwire.compress
 seconds = time.process_time() - start
 print(json.dumps([seconds, [name for name in {HEAVY!r} if name in sys.modules]]))
 """
@@ -134,3 +137,31 @@ def test_import_is_lean() -> None:
         if best < IMPORT_LIMIT_S:
             return
     pytest.fail(f"import thinwire takes {best:.2f} s beyond import torch")
+
+
+def test_only_public_names_are_shown() -> None:
+    """dir() showed 25 modules."""
+    shown = [name for name in dir(thinwire) if not name.startswith("__")]
+    assert shown == sorted(thinwire.__all__)
+    for name in thinwire.__all__:
+        assert getattr(thinwire, name).__module__.startswith("thinwire."), name
+    with pytest.raises(AttributeError, match="no attribute 'comprss': it has Codec, Compressor"):
+        _ = thinwire.comprss
+
+
+def test_every_argument_of_compress_is_explained() -> None:
+    arguments = list(inspect.signature(thinwire.compress).parameters)
+    assert [name for name in arguments if f"`{name}`" not in (thinwire.compress.__doc__ or "")] == []
+    options = inspect.signature(thinwire.ddp_hook).parameters
+    named = [name for name in options if name != "options"]
+    assert [name for name in named if f"`{name}`" not in (thinwire.ddp_hook.__doc__ or "")] == []
+    for method in (thinwire.Compressor.observe, thinwire.Compressor.load_state_dict):
+        for name in list(inspect.signature(method).parameters)[1:]:
+            assert f"`{name}`" in (method.__doc__ or ""), (method, name)
+
+
+def test_the_command_line_does_not_wait_for_torch() -> None:
+    """Help, and mistakes in names, need no torch, which takes seconds."""
+    code = "import sys; from thinwire.cli.app import make_app; make_app(); print('torch' in sys.modules)"
+    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert output.strip() == "False"

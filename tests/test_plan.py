@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from simulation import specs_of
 from thinwire.coders.base import Place
 from thinwire.errors import PlanError
 from thinwire.kernels import pick
-from thinwire.plan import Plan
+from thinwire.plan import Plan, mean_bytes, warn_idle
 from thinwire.policy import Model, Policy
 from thinwire.spec import Layout, Spec
 
@@ -177,3 +178,50 @@ def test_a_plan_can_be_read() -> None:
     assert text.splitlines()[-1].startswith(f"{plan().step_bytes():,} bytes a step from each of 4 workers")
     assert "fewer than fp32 all-reduce" in text
     assert "fewer" not in str(plan(world=1))
+
+
+@pytest.mark.parametrize(
+    "codec", ["terngrad", "topk:0.1", "powersgd:2", "fp16", "gradiveq:4,slice=16,layers=all"]
+)
+@pytest.mark.parametrize("world", [1, 4])
+def test_bytes_of_tensors_are_together_those_of_a_step(codec: str, world: int) -> None:
+    made = plan(codec, world)
+    assert sum(made.tensor_bytes().values()) == round(mean_bytes(made.stretches()))
+
+
+def test_a_matrix_sent_as_two_thin_ones_counts_by_its_sides() -> None:
+    """Not by its elements: rank x (rows + columns) numbers travel."""
+    model = Model(specs_of({"square": (100, 100), "long": (10, 1000)}))
+    made = Plan.of(Policy.of("powersgd:1", ()), model, 2).tensor_bytes()
+    assert made["long"] / made["square"] == pytest.approx(1010 / 200, rel=0.01)
+
+
+def test_a_dense_tensor_that_takes_most_bytes_is_pointed_at() -> None:
+    made = plan()
+    hint = made.hint(made.tensor_bytes())
+    assert hint is not None
+    assert hint.startswith("87% of the bytes is one tensor that stays dense, fc2.weight (last layer)")
+    assert hint in str(made)
+    told = plan({"fc2.weight": "terngrad", "*": "terngrad"})
+    assert told.hint(told.tensor_bytes()) is None
+    assert plan("dense").hint(plan("dense").tensor_bytes()) is None
+    assert "14%" not in str(made)
+    share = made.tensor_bytes()["fc2.weight"] / made.step_bytes()
+    assert f"{share:.0%}  (last layer)" in str(made)
+
+
+def test_plans_that_compress_nothing_say_so() -> None:
+    mlp = Model.of(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 10)))
+    policy = Policy.of("gradiveq:8")
+    with pytest.warns(
+        UserWarning, match=r"gradiveq:8 compresses nothing .* fully connected \(layers=all"
+    ) as told:
+        warn_idle(Plan.of(policy, mlp, 2), policy)
+    assert len(told) == 1
+    tiny = Model.of(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)))
+    with pytest.warns(UserWarning, match=r"terngrad compresses nothing .*fewer than 1024 elements: 2"):
+        warn_idle(Plan.of(Policy.of("terngrad"), tiny, 2), Policy.of("terngrad"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for text, model in (("terngrad", mlp), ("dense", tiny), ("fp16", tiny)):
+            warn_idle(Plan.of(Policy.of(text), model, 2), Policy.of(text))

@@ -49,12 +49,74 @@ def test_a_model_with_one_layer_has_no_last_layer() -> None:
     assert Model.of(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))).last == frozenset()
 
 
-def test_tied_weights_are_one_tensor() -> None:
-    net = Net()
-    net.head.weight = net.embedding.weight
+def tied_net(embedding_first: bool = True) -> nn.Module:
+    """A small GPT: the head shares its weight with the embedding."""
+    net = nn.Module()
+    wte, head = nn.Embedding(500, 64), nn.Linear(64, 500)
+    layers = {"wte": wte, "fc": nn.Linear(64, 64), "proj": nn.Linear(64, 64), "head": head}
+    for name, layer in layers.items() if embedding_first else reversed(layers.items()):
+        net.add_module(name, layer)
+    head.weight = wte.weight
+    return net
+
+
+def test_a_tied_head_is_still_the_last_layer() -> None:
+    """No inner layer takes its place, and the reason says what is tied."""
+    model = Model.of(tied_net())
+    assert [spec.name for spec in model.specs].count("wte.weight") == 1
+    assert (model.embeddings, model.last) == ({"wte.weight"}, {"wte.weight", "head.bias"})
+    policy = Policy.of("terngrad")
+    choices = {spec.name: policy.choose(spec, model) for spec in model.specs}
+    assert choices["proj.weight"].codec.name == "terngrad"
+    assert choices["wte.weight"].codec.name == "dense"
+    assert choices["wte.weight"].reason == "embedding; tied: head.weight"
+    only_last = Policy.of("terngrad", keep_dense=("last",))
+    assert only_last.choose(model.specs[0], model).reason == "last layer; tied: head.weight"
+
+
+def test_the_last_layer_of_a_net_that_names_its_head_first() -> None:
+    model = Model.of(tied_net(embedding_first=False))
+    assert model.embeddings == {"head.weight"}
+    assert model.tied == {"head.weight": ("wte.weight",)}
+
+
+def test_rules_know_all_names_of_a_tied_tensor() -> None:
+    model = Model.of(tied_net())
+    policy = Policy.of({"head.weight": "qsgd:4", "*": "terngrad"})
+    policy.check(model)
+    choice = policy.choose(model.specs[0], model)
+    assert (choice.codec.name, choice.reason) == ("qsgd:4", 'rule "head.weight"; tied: head.weight')
+
+
+def test_no_inner_layer_takes_the_place_of_a_frozen_last_one() -> None:
+    net = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 10).requires_grad_(False))
+    policy, model = Policy.of("terngrad"), Model.of(net)
+    choices = {spec.name: policy.choose(spec, model).codec.name for spec in model.specs}
+    assert choices["1.weight"] == "terngrad"
+
+
+def test_a_parametrized_embedding_is_an_embedding() -> None:
+    net = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Embedding(50, 64))
+    nn.utils.parametrizations.weight_norm(net[2])
     model = Model.of(net)
-    assert [spec.name for spec in model.specs].count("embedding.weight") == 1
-    assert "head.weight" not in {spec.name for spec in model.specs}
+    assert model.embeddings == {f"2.parametrizations.weight.original{i}" for i in (0, 1)}
+    assert model.last == {"1.weight", "1.bias"}
+
+
+def test_names_do_not_tell_of_wrappers() -> None:
+    """A compiled net, or a compiled part of one, is the same model."""
+    net = Net()
+    assert Model.of(Compiled(net)) == NET
+    net.body[0] = Compiled(net.body[0])
+    assert Model.of(net) == NET
+
+
+class Compiled(nn.Module):
+    """What torch.compile makes of a module, as far as names go."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self._orig_mod = module
 
 
 def test_safe_defaults() -> None:

@@ -166,3 +166,80 @@ def states_of(sim: Simulation) -> dict[str, Any]:
         return saved(local_state(sim.engine(group)))
 
     return run_ranks(sim.world, work)[0]
+
+
+PARTS = ("conv", "fc")  # what is left when "norm" was frozen
+
+
+def partial(memory: str, codec: str, names: tuple[str, ...] = PARTS) -> Simulation:
+    specs = tuple(spec for spec in SPECS if spec.name in names)
+    return Simulation(codec, specs, 2, memory=memory)
+
+
+@pytest.mark.parametrize("gather", [False, True])
+@pytest.mark.parametrize(("memory", "codec"), [("residual", "topk:0.1"), ("momentum", "dgc:0.1,warmup=2")])
+def test_what_fits_is_taken_and_the_rest_is_named(memory: str, codec: str, gather: bool) -> None:
+    """A layer was frozen: what the others hold back is kept, and thawed again it starts with nothing."""
+    whole, part = partial(memory, codec, ("conv", "norm", "fc")), partial(memory, codec)
+    given = states(whole, gather)
+
+    def frozen(group: ThreadGroup) -> dict[str, Any]:
+        engine, state = part.engine(group), given[0 if gather else group.rank]
+        with pytest.raises(StateError, match=r'in the state only "norm\[8\].*strict=False'):
+            load_state(engine, state)
+        not_taken = load_state(engine, state, strict=False)
+        assert (not_taken.missing_keys, not_taken.unexpected_keys) == ([], ["norm"])
+        assert engine.step == 3
+        steps(part, engine, 3, 4)
+        return saved(local_state(engine))
+
+    def kept(group: ThreadGroup) -> dict[str, Tensor]:
+        engine = part.engine(group)
+        load_state(engine, given[0 if gather else group.rank], strict=False)
+        return saved(local_state(engine))["memories"][memory]
+
+    for rank, mine in enumerate(run_ranks(2, kept)):
+        before = given[0]["ranks"][rank][memory] if gather else given[rank]["memories"][memory]
+        assert_same(mine, {name: held for name, held in before.items() if not name.endswith("norm")})
+
+    later = run_ranks(2, frozen)
+
+    def thawed(group: ThreadGroup) -> tuple[list[str], list[str]]:
+        engine = whole.engine(group)
+        not_taken = load_state(engine, later[group.rank], strict=False)
+        steps(whole, engine, 4, 5)
+        return not_taken.missing_keys, not_taken.unexpected_keys
+
+    assert run_ranks(2, thawed) == [(["norm"], [])] * 2
+
+
+def test_another_codec_is_in_both_lists_and_what_fits_exactly_leaves_none() -> None:
+    given = states(partial("residual", "topk:0.1"), gather=False)
+    other = Simulation({"conv": "topk:0.2", "fc": "topk:0.1"}, partial("", "").specs, 2, memory="residual")
+
+    def work(group: ThreadGroup) -> tuple[list[str], list[str]]:
+        not_taken = load_state(other.engine(group), given[group.rank], strict=False)
+        assert load_state(partial("residual", "topk:0.1").engine(group), given[group.rank]) == ([], [])
+        return not_taken.missing_keys, not_taken.unexpected_keys
+
+    assert run_ranks(2, work) == [(["conv"], ["conv"])] * 2
+
+
+def test_a_thawed_layer_makes_a_learning_codec_learn_anew() -> None:
+    """In the compressed phase it would have no basis."""
+    specs = specs_of({"a": (8, 4, 3, 3), "b": (8, 4, 3, 3)})
+    codec = "gradiveq:4,slice=8,sample=2,compress=20,layers=all"
+    whole, part = Simulation(codec, specs, 2), Simulation(codec, specs[:1], 2)
+    source = gaussian(specs)
+
+    def work(group: ThreadGroup) -> int:
+        engine = part.engine(group)
+        for step in range(5):
+            part.step(engine, source(step, group.rank))
+        fresh = whole.engine(group)
+        assert load_state(fresh, local_state(engine), strict=False).missing_keys == ["b"]
+        for step in range(5, 10):
+            whole.step(fresh, source(step, group.rank))
+        return fresh.finite_steps
+
+    assert run_ranks(2, work) == [5, 5]

@@ -54,6 +54,24 @@ std::vector<Cipher> ciphers(const uint8_t* keys, size_t count) {
   return made;
 }
 
+// All 2^k leaves of a tree, folded: v_b = xor of the leaves whose number has bit b, u = xor of all. Neighbours are added
+// level by level, as in a binary counter, so that a leaf costs two xors whatever k is. `leaf(j, out)` gives stream j.
+template <typename Leaf>
+void fold(int k, size_t num_bytes, Leaf leaf, uint8_t* const* v, uint8_t* u) {
+  uint8_t left[8][kChunkBytes], now[kChunkBytes];
+  for (size_t j = 0; j < size_t{1} << k; ++j) {
+    uint8_t* stream_of_leaf = j & 1 ? now : left[0];
+    leaf(j, stream_of_leaf);
+    if (!(j & 1)) continue;
+    int level = 0;
+    for (; level < k && (j >> level & 1); ++level) {
+      kernels().xor_into(v[level], now, num_bytes);
+      kernels().xor_into(now, left[level], num_bytes);
+    }
+    std::memcpy(level < k ? left[level] : u, now, num_bytes);
+  }
+}
+
 bool bit(const uint8_t* bits, size_t i) { return bits[i / 8] >> (i % 8) & 1; }
 
 }  // namespace
@@ -64,18 +82,14 @@ SoftSpokenReceiver::SoftSpokenReceiver(int k_, const uint8_t* leaves)
 void SoftSpokenReceiver::extend(const uint8_t* choices, size_t n, uint8_t* message, uint8_t* rows) {
   const size_t num_trees = 128 / static_cast<size_t>(k), num_leaves = size_t{1} << k, row_bytes = (n + 7) / 8;
   BitRows v(1);
-  uint8_t leaf[kChunkBytes], u[kChunkBytes];
+  uint8_t u[kChunkBytes];
   for (size_t first = 0; first < n; first += kChunk) {
     const size_t count = std::min(kChunk, n - first), wide = stream_bytes(count), exact = (count + 7) / 8;
     v.clear();
     for (size_t g = 0; g < num_trees; ++g) {
-      std::memset(u, 0, wide);
-      for (size_t j = 0; j < num_leaves; ++j) {
-        stream(leaves_[g * num_leaves + j], leaf, wide);
-        kernels().xor_into(u, leaf, wide);
-        for (int b = 0; b < k; ++b)
-          if (j >> b & 1) kernels().xor_into(v.row(g * static_cast<size_t>(k) + static_cast<size_t>(b)), leaf, wide);
-      }
+      uint8_t* of_tree[8];
+      for (int b = 0; b < k; ++b) of_tree[b] = v.row(g * static_cast<size_t>(k) + static_cast<size_t>(b));
+      fold(k, wide, [&](size_t j, uint8_t* out) { stream(leaves_[g * num_leaves + j], out, wide); }, of_tree, u);
       uint8_t* d = message + g * row_bytes + first / 8;
       std::memcpy(d, u, exact);
       kernels().xor_into(d, choices + first / 8, exact);
@@ -92,7 +106,7 @@ SoftSpokenSender::SoftSpokenSender(int k_, const uint8_t* leaves, const uint8_t*
 void SoftSpokenSender::extend(const uint8_t* message, size_t n, uint8_t* rows) {
   const size_t num_trees = 128 / static_cast<size_t>(k), num_leaves = size_t{1} << k, row_bytes = (n + 7) / 8;
   BitRows q(1);
-  uint8_t leaf[kChunkBytes];
+  uint8_t unused[kChunkBytes];
   for (size_t first = 0; first < n; first += kChunk) {
     const size_t count = std::min(kChunk, n - first), wide = stream_bytes(count), exact = (count + 7) / 8;
     q.clear();
@@ -100,13 +114,16 @@ void SoftSpokenSender::extend(const uint8_t* message, size_t n, uint8_t* rows) {
       const uint8_t* bits = delta_.data() + g * static_cast<size_t>(k);
       size_t hidden = 0;
       for (int b = 0; b < k; ++b) hidden |= static_cast<size_t>(bits[b]) << b;
-      for (size_t j = 0; j < num_leaves; ++j) {
-        if (j == hidden) continue;
-        stream(leaves_[g * num_leaves + j], leaf, wide);
-        for (int b = 0; b < k; ++b)
-          if ((j ^ hidden) >> b & 1)
-            kernels().xor_into(q.row(g * static_cast<size_t>(k) + static_cast<size_t>(b)), leaf, wide);
-      }
+      // Numbered from the hidden leaf: leaf j of the fold is leaf j ^ hidden of the tree, and leaf 0 counts nowhere.
+      const auto leaf = [&](size_t j, uint8_t* out) {
+        if (j == 0)
+          std::memset(out, 0, wide);
+        else
+          stream(leaves_[g * num_leaves + (j ^ hidden)], out, wide);
+      };
+      uint8_t* of_tree[8];
+      for (int b = 0; b < k; ++b) of_tree[b] = q.row(g * static_cast<size_t>(k) + static_cast<size_t>(b));
+      fold(k, wide, leaf, of_tree, unused);
       for (int b = 0; b < k; ++b)
         if (bits[b])
           kernels().xor_into(q.row(g * static_cast<size_t>(k) + static_cast<size_t>(b)),

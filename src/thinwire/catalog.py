@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -16,6 +15,7 @@ from thinwire.coders.rangefloat import RangeFloat
 from thinwire.coders.sign import Sign
 from thinwire.coders.ternary import Ternary
 from thinwire.errors import CodecError
+from thinwire.names import check_codec_names
 from thinwire.options import option_texts, read_options
 from thinwire.stages.base import Chain, LinearStage, SelectingStage, Stage
 from thinwire.stages.clip import Clip
@@ -42,7 +42,7 @@ class Entry:
     default_coder: Coder | None = None
 
 
-CATALOG: Mapping[str, Entry] = MappingProxyType(
+CATALOG: Mapping[str, Entry] = MappingProxyType(  # the names are in names.py too
     {
         "dense": Entry(Dense, "the gradient as it is"),
         "fp16": Entry(Cast, "16-bit floats, 5 bits of exponent", {"to": "fp16"}),
@@ -112,10 +112,7 @@ def _links(part: str, text: str) -> tuple[Stage | Coder, ...]:
     """What a part of a codec text stands for: one link, or several."""
     name, _, rest = part.partition(":")
     name = name.strip()
-    if name not in CATALOG:
-        close = difflib.get_close_matches(name, CATALOG, 1)
-        hint = f'did you mean "{close[0]}"? ' if close else ""
-        raise CodecError(f'codec "{text}": there is no codec "{name}": {hint}known are {", ".join(CATALOG)}')
+    check_codec_names(text)
     entry = CATALOG[name]
     texts = option_texts(rest, entry.bare, name, f'codec "{text}"')
     for option in texts:

@@ -126,6 +126,7 @@ class BoundCodec:
 
     def __init__(self, codec: Codec, layout: Layout, place: Place, step: int, notes: Notes) -> None:
         self.codec, self.layout, self.place = codec, layout, place
+        self.step, self.notes = step, notes  # what it was bound with
         self.phase = codec.phase(step)
         self.stages: list[BoundStage] = []
         inner = layout

@@ -130,7 +130,8 @@ class Engine:
         mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(self.place.device)
         everyone = torch.empty(self.group.size, mine.numel(), dtype=torch.uint8, device=self.place.device)
         self.clock.current = COMPARE
-        self.group.gather(mine, everyone).wait()
+        with self.group.aside():
+            self.group.gather(mine, everyone).wait()
         differing = [rank for rank in range(self.group.size) if not torch.equal(everyone[rank], everyone[0])]
         if differing:
             raise PlanError(
@@ -157,6 +158,8 @@ class Engine:
         if self.steering.decide(told, self.group.global_rank, self.step):
             self._lanes.clear()  # gentle lanes hold large buffers
             self.statistics.forget_lanes()
+        for memory in self.memories.values():
+            memory.share = self.steering.share
         self.clock.current = PREPARE
         self._steered = True
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,10 +25,13 @@ from thinwire.memory import memory_text
 from thinwire.policy import Model, Policy
 from thinwire.routes.base import default_route_name
 from thinwire.routes.table import route_named
+from thinwire.shares import tensor_bytes, whole
 from thinwire.spec import Layout, Spec
 from thinwire.stages.base import NOTHING, Notes
+from thinwire.words import counted
 
 WIRE_VERSION = 2
+WORTH_A_HINT = 0.25  # share of the bytes of one dense tensor
 HORIZON = 10_000  # steps over which phases are averaged
 _FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
 
@@ -43,6 +48,15 @@ class Entry:
 
     def __str__(self) -> str:
         return f"{self.spec} | {self.codec.canonical} | {self.memory} | {self.route}"
+
+
+def tensor_in(line: str) -> str:
+    """The tensor that the text of an entry is of.
+
+    >>> tensor_in("fc.weight[10, 20]:float32 | Dense() | none | allreduce")
+    'fc.weight'
+    """
+    return line.partition(" | ")[0].rpartition("[")[0]
 
 
 @dataclass(frozen=True)
@@ -213,15 +227,56 @@ class Plan:
         """What one rank would send by an fp32 ring all-reduce."""
         return sum_bytes(4 * sum(entry.spec.numel for entry in self.entries), self.world)
 
+    def tensor_bytes(self) -> dict[str, int]:
+        """What every tensor makes one rank send in a step, on average over the phases, as one bucket.
+
+        With what listening to a control costs, they are together the bytes of a step.
+        """
+        layout, place = Layout.packed(entry.spec for entry in self.entries), dry_place(self.world)
+        stretches = self.stretches()
+        steps, sums = Counter[str](), {entry.spec.name: 0.0 for entry in self.entries}
+        for stretch in stretches:
+            steps[stretch.phase] += stretch.num_steps
+        firsts = {stretch.phase: stretch.first for stretch in reversed(stretches)}
+        for phase, first in firsts.items():
+            for name, share in tensor_bytes(self.lanes(layout, place, first)).items():
+                sums[name] += share * steps[phase] / steps.total()
+        return whole(sums)
+
+    def hint(self, sent: Mapping[str, int]) -> str | None:
+        """A sentence on the one dense tensor that most of the bytes are for, if there is one."""
+        strong = [entry.codec for entry in self.entries if not entry.codec.gentle]
+        dense = [entry for entry in self.entries if entry.codec.gentle]
+        if not strong or not dense or not sum(sent.values()):
+            return None
+        most = max(dense, key=lambda entry: sent[entry.spec.name])
+        name, share = most.spec.name, sent[most.spec.name] / sum(sent.values())
+        if share < WORTH_A_HINT:
+            return None
+        fits = strong[0].refuses(most.spec) is None
+        other = str(strong[0]) if fits else "fp16"
+        return (
+            f"{share:.0%} of the bytes is one tensor that stays dense, {name} ({most.reason}); "
+            f'a rule would change that: {{"{name}": "{other}", "*": "{strong[0]}"}}'
+        )
+
+    def idle(self) -> str | None:
+        """Why nothing is compressed, by tensors, if nothing is; None if something is."""
+        if any(not entry.codec.gentle for entry in self.entries):
+            return None
+        reasons = Counter(entry.reason for entry in self.entries)
+        return ", ".join(f"{reason}: {count}" for reason, count in reasons.most_common())
+
     def __str__(self) -> str:
         width = max(len(entry.spec.name) for entry in self.entries)
-        lines = [
-            f"{e.spec.name:<{width}}  {e.spec.numel:>10,}  {e.codec!s:<12} {e.memory:<8} {e.route:<9}"
-            f"  ({e.reason})"
-            for e in self.entries
-        ]
+        each = self.tensor_bytes()
         stretches, dense = self.stretches(), self.dense_bytes
         sent = mean_bytes(stretches)
+        lines = [
+            f"{e.spec.name:<{width}}  {e.spec.numel:>11,}  {e.codec!s:<12} {e.memory:<8} {e.route:<9}"
+            f" {each[e.spec.name]:>11,} bytes {each[e.spec.name] / (sent or 1):>4.0%}  ({e.reason})"
+            for e in self.entries
+        ]
         ratio = f", {dense / sent:.2f}x fewer than fp32 all-reduce" if sent else ""
         firsts = {stretch.phase: stretch for stretch in reversed(stretches)}
         lines += [
@@ -229,11 +284,31 @@ class Plan:
             for phase in reversed(firsts)
             if len(stretches) > 1
         ]
-        lines.append(f"{sent:,.0f} bytes a step from each of {self.world} workers{ratio}")
+        lines += filter(None, [self.hint(each)])
+        lines.append(f"{sent:,.0f} bytes a step from each of {counted(self.world, 'worker')}{ratio}")
         if self.control is not None:
             gentle = mean_bytes(self.eased(0).stretches())
             lines.append(f"control {control_text(self.control)}: {gentle:,.0f} bytes a step at share 0")
         return "\n".join(lines)
+
+
+def idle_text(plan: Plan, policy: Policy) -> str | None:
+    """A sentence if a codec that compresses was asked for, and every tensor stays dense; else None."""
+    asked = [codec for codec in policy.codecs if not codec.gentle]
+    reasons = plan.idle()
+    if not asked or not reasons:
+        return None
+    return (
+        f"{asked[-1]} compresses nothing of this model, all its tensors stay dense ({reasons}). Name "
+        'tensors by a rule, as in {"fc*": "terngrad", "*": "dense"}, lower min_numel, give keep_dense=() '
+        "or take another codec; print(compressor.plan) shows every tensor"
+    )
+
+
+def warn_idle(plan: Plan, policy: Policy) -> None:
+    """Warns if nothing is compressed though it was asked for."""
+    if text := idle_text(plan, policy):
+        warnings.warn(text, stacklevel=4)
 
 
 def dry_place(world: int) -> Place:

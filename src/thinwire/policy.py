@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from torch import nn
 
@@ -15,30 +15,65 @@ from thinwire.spec import Spec
 
 MIN_NUMEL = 1024
 KEEP_DENSE = ("vector", "small", "embedding", "last")
+WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")  # torch.compile, activation checkpointing
 
 
 @dataclass(frozen=True)
 class Model:
-    """What a policy may know of a model besides its tensors: names of embeddings and of the last layer."""
+    """What a policy may know of a model besides its tensors: embeddings, the last layer, what is tied.
+
+    A tensor that several modules share (`head.weight = wte.weight`) is one tensor under its first name;
+    `tied` has its other names. It is both an embedding and a part of the last layer.
+    """
 
     specs: tuple[Spec, ...]
     embeddings: frozenset[str] = frozenset()
     last: frozenset[str] = frozenset()
+    tied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, module: nn.Module) -> Model:
-        """Reads a module: its trainable parameters, its embeddings, and its last layer with a matrix."""
-        trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        """Reads a module: its trainable parameters, its embeddings, and its last layer with a matrix.
+
+        The last layer is the last module that has a matrix of its own and is no embedding, be that matrix
+        tied or frozen.
+        """
+        names = parameter_names(module)
+        trainable = {names[id(p)]: p for p in module.parameters() if p.requires_grad}
         specs = tuple(Spec(name, tuple(p.shape), p.dtype) for name, p in trainable.items())
-        embeddings, matrices = set(), []
-        for path, child in module.named_modules():
-            own = [f"{path}.{name}".lstrip(".") for name, _ in child.named_parameters(recurse=False)]
+        tied: dict[str, tuple[str, ...]] = {}
+        for name, p in module.named_parameters(remove_duplicate=False):
+            if plain_name(name) != names[id(p)]:
+                tied[names[id(p)]] = (*tied.get(names[id(p)], ()), plain_name(name))
+        embeddings: set[str] = set()
+        inside: set[nn.Module] = set()  # what a parametrized embedding is made of is no layer
+        layers = []
+        for child in module.modules():
             if isinstance(child, nn.Embedding | nn.EmbeddingBag):
-                embeddings.update(own)
-            elif any(name in trainable and trainable[name].dim() >= 2 for name in own):
-                matrices.append(own)
-        last = matrices[-1] if len(matrices) > 1 else []
-        return cls(specs, frozenset(embeddings), frozenset(last))
+                embeddings.update(names[id(p)] for p in child.parameters())
+                inside.update(child.modules())
+            elif child not in inside and any(p.dim() >= 2 for p in child.parameters(recurse=False)):
+                layers.append([names[id(p)] for p in child.parameters(recurse=False)])
+        last = layers[-1] if len(layers) > 1 else []
+        return cls(specs, frozenset(embeddings), frozenset(last), tied)
+
+    def names_of(self, spec: Spec) -> tuple[str, ...]:
+        """All names of a tensor; the first is the one it is kept under."""
+        return (spec.name, *self.tied.get(spec.name, ()))
+
+
+def plain_name(name: str) -> str:
+    """A parameter's name without what wrappers put into it: states and rules outlive torch.compile.
+
+    >>> plain_name("_orig_mod.blocks.0._checkpoint_wrapped_module.fc.weight")
+    'blocks.0.fc.weight'
+    """
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+
+
+def parameter_names(module: nn.Module) -> dict[int, str]:
+    """The plain name of every parameter by its id; of a tied one the first name."""
+    return {id(p): plain_name(name) for name, p in module.named_parameters()}
 
 
 @dataclass(frozen=True)
@@ -87,14 +122,19 @@ class Policy:
     def check(self, model: Model) -> None:
         """Refuses rules that match no tensor: a typo would silently leave a layer dense."""
         for pattern, _ in self.rules:
-            if not any(fnmatch.fnmatchcase(spec.name, pattern) for spec in model.specs):
+            if not any(_matches(pattern, model.names_of(spec)) for spec in model.specs):
                 names = ", ".join(spec.name for spec in model.specs[:3])
                 raise PlanError(f'rule "{pattern}" matches no tensor of the model: names are {names}, ...')
 
     def choose(self, spec: Spec, model: Model) -> Choice:
-        """The first rule that fits."""
+        """The first rule that fits one of the tensor's names."""
+        choice = self._first(spec, model)
+        others = model.tied.get(spec.name)
+        return choice if not others else replace(choice, reason=f"{choice.reason}; tied: {', '.join(others)}")
+
+    def _first(self, spec: Spec, model: Model) -> Choice:
         for pattern, codec in self.rules:
-            if fnmatch.fnmatchcase(spec.name, pattern):
+            if _matches(pattern, model.names_of(spec)):
                 return _fitting(codec, spec, f'rule "{pattern}"')
         reason = self._dense_reason(spec, model)
         if reason and not self.rest.gentle:
@@ -113,6 +153,10 @@ class Policy:
             if fits:
                 return text
         return None
+
+
+def _matches(pattern: str, names: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names)
 
 
 def _fitting(codec: Codec, spec: Spec, reason: str) -> Choice:

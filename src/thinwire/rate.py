@@ -10,6 +10,21 @@ from thinwire.errors import LabError
 UNITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
+NO_LIMIT = "none"
+
+
+def rate_or_none(text: str | None) -> str | None:
+    """The rate that a user asked for, checked; None for "none": as fast as the machine is.
+
+    >>> rate_or_none("none"), rate_or_none("1gbit")
+    (None, '1gbit')
+    """
+    if text is None or text.strip().lower() == NO_LIMIT:
+        return None
+    parse_rate(text)
+    return text
+
+
 def parse_rate(text: str) -> float:
     """Bits per second of a text such as "1gbit", "1.5gbit", "100mbit" or "500kbit".
 

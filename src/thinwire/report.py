@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from thinwire.controls.base import Change
+from thinwire.plan import HORIZON, Plan
+from thinwire.words import counted
 
 SHOWN_CHANGES = 10
 
@@ -28,8 +30,35 @@ class LayerReport:
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """A phase that is still to come: its first step, and what the plan says one worker then sends."""
+
+    phase: str
+    first: int
+    bytes_per_step: int
+    ratio: float
+
+
+def ahead(plan: Plan, step: int) -> tuple[Ahead, ...]:
+    """The phases that follow the one of a step, each where it is next met; none for codecs without phases."""
+    if not any(plan.phases(step)):
+        return ()
+    stretches = plan.stretches(horizon=step + HORIZON)
+    now = next(stretch for stretch in stretches if stretch.first <= step < stretch.first + stretch.num_steps)
+    later = {s.phase: s for s in reversed(stretches) if s.first > step and s.phase != now.phase}
+    return tuple(
+        Ahead(s.phase, s.first, s.step_bytes, plan.dense_bytes / s.step_bytes if s.step_bytes else 1.0)
+        for s in sorted(later.values(), key=lambda s: s.first)
+    )
+
+
+@dataclass(frozen=True)
 class Report:
-    """What one worker sent. `bits_per_element` counts all it sends for an element, in both directions."""
+    """What one worker sent in its steps.
+
+    `bits_per_element` counts all bits that a worker sends for an element, in both directions: fp32 by ring
+    all-reduce is 2 (N-1)/N times 32. `other_bytes` went beside the steps: comparing plans, saving states.
+    """
 
     codec: str
     world: int
@@ -43,6 +72,9 @@ class Report:
     share: float = 1.0  # of the codec's strength, now
     theta: float | None = None  # the part that is dropped, now
     changes: tuple[Change, ...] = ()  # of the share, so far
+    other_bytes: int = 0  # in all, beside the steps
+    phase: str = ""  # of the codec, now; "" if it has none
+    ahead: tuple[Ahead, ...] = ()  # the phases that follow
 
     @property
     def ratio(self) -> float:
@@ -56,12 +88,16 @@ class Report:
         steps = max(1, self.steps)
         stages = ", ".join(f"{name} {1e3 * s / steps:.2f}" for name, s in self.seconds.items())
         lines = [
-            f"{self.codec} on {self.world} workers, {self.steps} steps, kernels {self.kernels}",
+            f"{self.codec} on {counted(self.world, 'worker')}, {counted(self.steps, 'step')}, "
+            f"kernels {self.kernels}",
             f"{self.bytes_per_step:,.0f} bytes a step from each worker, "
-            f"{self.ratio:.2f}x fewer than fp32 all-reduce",
+            f"{self.ratio:.2f}x fewer than fp32 all-reduce"
+            + (f"; {self.other_bytes:,} bytes beside the steps" if self.other_bytes else ""),
+            *self._phases(),
             f"milliseconds a step: {stages}",
             *self._steered(),
             "",
+            f"bits: sent per element, in both directions; fp32 all-reduce sends {self.dense_bits:.0f}",
         ]
         width = max((len(layer.name) for layer in self.layers), default=4)
         lines.append(
@@ -76,12 +112,30 @@ class Report:
             )
         return "\n".join(lines)
 
+    @property
+    def dense_bits(self) -> float:
+        """Bits per element that one worker sends in a ring all-reduce of fp32."""
+        return 32 * 2 * (self.world - 1) / self.world
+
+    def _phases(self) -> list[str]:
+        """The phase of the next step, and what to expect behind it: a first one may compress nothing."""
+        if not self.phase:
+            return []
+        lines = [f"phase {self.phase}" + (", then" if self.ahead else " from here on")]
+        return lines + [
+            f"  {later.phase} from step {later.first:,}: about {later.bytes_per_step:,} bytes a step, "
+            f"{later.ratio:.2f}x fewer"
+            for later in self.ahead[:SHOWN_CHANGES]
+        ]
+
     def _steered(self) -> list[str]:
         """The control, and the last of what it did."""
         if self.control is None:
             return []
         theta = "" if self.theta is None else f", theta {self.theta:.4g}"
-        lines = [f"control {self.control}: share {self.share:.4g}{theta}, {len(self.changes)} changes"]
+        lines = [
+            f"control {self.control}: share {self.share:.4g}{theta}, {counted(len(self.changes), 'change')}"
+        ]
         hidden = len(self.changes) - SHOWN_CHANGES
         lines += [f"  ... {hidden} before"] if hidden > 0 else []
         return lines + [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,9 +13,11 @@ from thinwire.controls.observation import Observation, merged
 from thinwire.controls.table import control_text
 from thinwire.engine import Engine
 from thinwire.errors import StateError
+from thinwire.memory import tensor_of
+from thinwire.plan import tensor_in
 from thinwire.stages.base import OWNED, Notes, owner
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 Memories = dict[str, dict[str, Tensor]]
 
 
@@ -32,6 +34,11 @@ def local_state(engine: Engine) -> dict[str, Any]:
 
 def gathered_state(engine: Engine) -> dict[str, Any]:
     """The states of all ranks, the same on every rank; collective, and what rank 0 saves."""
+    with engine.group.aside():
+        return _gathered(engine)
+
+
+def _gathered(engine: Engine) -> dict[str, Any]:
     mine = _memories(engine)
     shapes = {kind: {name: tensor.numel() for name, tensor in kept.items()} for kind, kept in mine.items()}
     engine.compare_digests(_digest(shapes), "memories")
@@ -52,9 +59,26 @@ def gathered_state(engine: Engine) -> dict[str, Any]:
     }
 
 
-def load_state(engine: Engine, state: Mapping[str, Any]) -> None:
-    """Puts a local or a gathered state back; refuses what does not fit, and then changes nothing."""
-    _check(engine, state)
+class NotTaken(NamedTuple):
+    """What `strict=False` left out, by tensor name, as torch calls it; empty lists: everything was taken.
+
+    A tensor whose codec, memory, route or shape is another than in the state is in both lists.
+    """
+
+    missing_keys: list[str]  # tensors of this model of which the state knows nothing that fits
+    unexpected_keys: list[str]  # tensors of the state that this model has no use for
+
+
+def load_state(engine: Engine, state: Mapping[str, Any], strict: bool = True) -> NotTaken:
+    """Puts a local or a gathered state back; refuses what does not fit, and then changes nothing.
+
+    With `strict=False` another model's state is taken as far as tensors are the same: what they hold back and
+    what was learnt of them. Tensors that are missing there start with nothing, and if the codec of one of
+    them learns a basis, all learn anew.
+    """
+    not_taken = _check(engine, state, strict)
+    if not_taken.missing_keys or not_taken.unexpected_keys:
+        state = _fitting(engine, state, not_taken)
     if state.get("gathered"):
         memories = _share(state["ranks"], engine.group.rank, engine.group.size)
         notes = _owned_only(state["notes"], engine.group.rank, engine.group.size)
@@ -67,6 +91,27 @@ def load_state(engine: Engine, state: Mapping[str, Any]) -> None:
     for name, note in notes.items():
         engine.notes[name] = {what: t.to(engine.place.device, copy=True) for what, t in note.items()}
     engine.step, engine.finite_steps = int(state["step"]), int(state["finite_steps"])
+    return not_taken
+
+
+def _fitting(engine: Engine, state: Mapping[str, Any], not_taken: NotTaken) -> dict[str, Any]:
+    """The state without the tensors that do not fit."""
+    missing = set(not_taken.missing_keys)
+    known = {entry.spec.name for entry in engine.plan.entries} - missing
+
+    def kept(memories: Memories) -> Memories:
+        return {
+            kind: {key: t for key, t in held.items() if tensor_of(key, kind) in known}
+            for kind, held in memories.items()
+        }
+
+    learners = [entry for entry in engine.plan.entries if any(link.learns for link in entry.codec.stages)]
+    anew = any(entry.spec.name in missing for entry in learners)
+    notes = {} if anew else {name: note for name, note in state["notes"].items() if name in known}
+    fitting = {**state, "notes": notes, "finite_steps": 0 if anew else state["finite_steps"]}
+    if state.get("gathered"):
+        return {**fitting, "ranks": [kept(memories) for memories in state["ranks"]]}
+    return {**fitting, "memories": kept(state["memories"])}
 
 
 def _pending(engine: Engine, control: Mapping[str, Any] | None) -> Observation:
@@ -158,7 +203,7 @@ def _share(ranks: list[Memories], rank: int, world: int) -> Memories:
     return shared
 
 
-def _check(engine: Engine, state: Mapping[str, Any]) -> None:
+def _check(engine: Engine, state: Mapping[str, Any], strict: bool) -> NotTaken:
     if not isinstance(state, Mapping) or "version" not in state:
         raise StateError("this is no state of a thinwire compressor: pass what state_dict() returned")
     if state["version"] != STATE_VERSION:
@@ -166,16 +211,7 @@ def _check(engine: Engine, state: Mapping[str, Any]) -> None:
             f"the state has version {state['version']}, this thinwire reads version {STATE_VERSION}: "
             "load it with the thinwire that wrote it"
         )
-    ours = [str(entry) for entry in engine.plan.entries]
-    theirs = list(state["plan"])
-    if ours != theirs:
-        differing = sorted(set(ours) ^ set(theirs))
-        if not differing:
-            raise StateError("the state has the tensors in another order: build the model as it was then")
-        raise StateError(
-            f"the state belongs to another model or codec: {len(differing)} lines of the plan differ, first "
-            f'"{differing[0]}"'
-        )
+    not_taken = _compared(engine, list(state["plan"]), strict)
     theirs_control = (state["control"] or {}).get("text")
     ours_control = control_text(engine.plan.control)
     if theirs_control is not None and theirs_control != ours_control:
@@ -186,9 +222,32 @@ def _check(engine: Engine, state: Mapping[str, Any]) -> None:
     if state["seed"] != engine.seed:
         raise StateError(f"the state was made with seed {state['seed']}, this compressor has {engine.seed}")
     if state.get("gathered"):
-        return
+        return not_taken
     if (state["rank"], state["world"]) != (engine.group.rank, engine.group.size):
         raise StateError(
             f"the state is of rank {state['rank']} of {state['world']}, this is rank {engine.group.rank} of "
             f"{engine.group.size}: load each rank's own state, or one made with state_dict(gather=True)"
         )
+    return not_taken
+
+
+def _compared(engine: Engine, theirs: list[str], strict: bool) -> NotTaken:
+    """The tensors whose lines in the two plans differ; raises if that is not allowed."""
+    ours = [str(entry) for entry in engine.plan.entries]
+    missing = [line for line in ours if line not in set(theirs)]
+    unexpected = [line for line in theirs if line not in set(ours)]
+    if strict and ours != theirs:
+        if not missing and not unexpected:
+            raise StateError("the state has the tensors in another order: build the model as it was then")
+        between = "; " if missing and unexpected else ""
+        raise StateError(
+            f"the state belongs to another model or codec: {_first('here only', missing)}{between}"
+            f"{_first('in the state only', unexpected)}. Build the model as it was then, or take what fits "
+            "with load_state_dict(state, strict=False), which returns what it did not take"
+        )
+    return NotTaken([tensor_in(line) for line in missing], [tensor_in(line) for line in unexpected])
+
+
+def _first(where: str, lines: list[str]) -> str:
+    more = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
+    return f'{where} "{lines[0]}"{more}' if lines else ""

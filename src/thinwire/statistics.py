@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from thinwire.lane import Lane, agree_bytes
+from thinwire.lane import Lane
+from thinwire.shares import tensor_bytes
 from thinwire.spec import Piece
 
 _RUN = 1 << 18
@@ -67,13 +68,11 @@ class Statistics:
         self._shares.clear()
 
     def _share_out(self, lanes: list[Lane]) -> Iterator[tuple[LayerStatistics, float]]:
-        numbers = [lane.bound.packer.agree_words + lane.bound.summed_numel for lane in lanes]
-        for lane, own in zip(lanes, numbers, strict=True):
-            agreeing = agree_bytes(lanes) * own / sum(numbers) if own else 0.0
-            per_element = (lane.sent_bytes + agreeing) / max(1, lane.layout.numel)
+        shares = tensor_bytes(lanes)
+        for lane in lanes:
             for spec in lane.layout.specs:
                 fresh = LayerStatistics(spec.name, spec.numel, str(lane.bound.codec))
-                yield self.layers.setdefault(spec.name, fresh), per_element * spec.numel
+                yield self.layers.setdefault(spec.name, fresh), shares[spec.name]
 
     def note_error(self, x: Tensor, own: Tensor, base: int, pieces: Sequence[Piece]) -> None:
         """`own`, what payloads stand for, begins at element `base` of x."""

@@ -8,7 +8,7 @@ import pytest
 
 import thinwire as tw
 from thinwire.controls.base import Seen
-from thinwire.controls.diminish import GRID, Diminish, Followed
+from thinwire.controls.diminish import GRID, THEOREM, Diminish, Followed
 from thinwire.controls.guard import Guard
 from thinwire.controls.schedule import Epochs, Steps
 from thinwire.controls.table import check_control, control_text, make_control
@@ -21,7 +21,13 @@ def test_texts_and_back() -> None:
     assert make_control("diminish") == Diminish()
     assert make_control("diminish:2.5") == make_control("diminish:L=2.5") == Diminish(2.5)
     assert make_control("steps:0=1/100=0.5") == Steps(((0.0, 1.0), (100.0, 0.5)))
-    for text in ("guard", "guard:window=3,gain=0.1", "diminish:L=0.1", "epochs:points=0=1/2.5=0.3,of=theta"):
+    for text in (
+        "guard",
+        "guard:window=3,gain=0.1",
+        "diminish:L=0.1",
+        "diminish:L=theorem",
+        "epochs:points=0=1/2.5=0.3,of=theta",
+    ):
         assert control_text(make_control(text)) == text
         assert make_control(control_text(make_control(text))) == make_control(text)
 
@@ -29,12 +35,15 @@ def test_texts_and_back() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("gard", 'no control "gard": known are constant, steps, epochs, diminish, guard'),
+        (
+            "gard",
+            'no control "gard": did you mean "guard"? known are constant, steps, epochs, diminish, guard',
+        ),
         ("guard:pat=3", 'no option "pat"'),
         ("guard:3", "takes no bare value"),
         ("guard:window=x", 'window="x" does not fit'),
-        ("diminish:0", "must be positive"),
-        ("diminish:nan", "must be positive"),
+        ("diminish:0", "a positive number"),
+        ("diminish:nan", "a positive number"),
         ("steps", "do not fit: places and values from place 0 on"),
         ("steps:5=1", "from place 0 on"),
         ("steps:0=1/5=0.5/5=0.2", "from place 0 on"),
@@ -97,6 +106,28 @@ def test_codecs_without_a_strength_are_refused() -> None:
         with pytest.raises(CodecError, match="has no strength to lower"):
             check_control(Guard(), [tw.parse(text)])
         check_control(None, [tw.parse(text)])
+
+
+@pytest.mark.parametrize("theta", [0.2, 0.3, 0.9, 0.999])
+def test_diminish_meets_the_theorem_if_asked_to(theta: float) -> None:
+    """th^2 = theta <= L eta and L eta <= 1/4, with L = 1 / (4 highest learning rate); L=auto does not."""
+    control = make_control("diminish:theorem")
+    state = control.begin(theta)
+    for step, lr in enumerate((0.4, 0.4, 0.3, 0.11, 0.02, 0.0)):
+        state, _ = control.decide(state, Seen(lr=lr), step, theta)
+        smoothness = 1 / (4 * 0.4)
+        assert state.share * theta <= smoothness * lr <= 0.25
+        allowed = min(theta, smoothness * lr)
+        assert state.share * theta >= allowed - theta / GRID, "as strong as that allows"
+    automatic = Diminish().decide(Followed(), Seen(lr=0.4), 0, theta)[0]
+    assert (automatic.share * theta <= 0.25) == (theta <= 0.25)
+
+
+def test_diminish_says_when_a_number_leaves_the_theorem() -> None:
+    assert "above the 1/4" in Diminish(4.0).decide(Followed(), Seen(lr=0.1), 0, 0.9)[1]
+    assert "above" not in Diminish(2.5).decide(Followed(), Seen(lr=0.1), 0, 0.9)[1]
+    with pytest.raises(PlanError, match="L=theorem needs a codec that drops the same part"):
+        Diminish(THEOREM).check(None)
 
 
 def test_diminish_follows_the_learning_rate_down() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -22,6 +23,7 @@ class Ride:
     def __init__(self, guard: Guard = GUARD) -> None:
         self.guard, self.state, self.step = guard, guard.begin(None), 0
         self.changes: list[tuple[int, float, str]] = []
+        self.history: list[float] = []  # the share of every step
 
     def windows(
         self, count: int, loss: Callable[[int, float], float], reference: float | None = None
@@ -32,8 +34,12 @@ class Ride:
             self.state, why = self.guard.decide(self.state, seen, self.step, None)
             if self.state.share != before:
                 self.changes.append((self.step, self.state.share, why))
+            self.history.append(self.state.share)
             self.step += 1
         return self
+
+    def mean_share(self) -> float:
+        return sum(self.history) / len(self.history)
 
     @property
     def shares(self) -> list[float]:
@@ -143,17 +149,62 @@ def test_it_is_as_strong_as_asked_once_that_is_safe() -> None:
     assert not ride.state.on_trial
 
 
-def test_a_plateau_at_zero_is_not_the_codecs_fault() -> None:
-    """Trained to the end: sending everything does not help, so nothing but bytes would be lost."""
+def noisy(level: Callable[[int], float], noise: float, seed: int) -> Callable[[int, float], float]:
+    draw = random.Random(seed)
+    return lambda step, share: level(step) + draw.gauss(0, noise)
+
+
+@pytest.mark.parametrize("floor", [0.0, 0.5])
+@pytest.mark.parametrize("seed", range(8))
+def test_noise_on_a_healthy_loss_is_no_failure(seed: int, floor: float) -> None:
+    """It falls by 1 - 1/e in 300 steps, under noise of 0.15; the old test halved the share three times."""
+    loss = noisy(lambda step: floor + 2 * math.exp(-step / 300), 0.15, seed)
+    assert Ride(Guard()).windows(50, loss).changes == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_converged_run_is_left_alone_nearly_all_the_time(seed: int) -> None:
+    """Easing does not help, so it is put back: the share does not drift to 0."""
+    ride = Ride(Guard()).windows(300, noisy(lambda step: 0.5, 0.05, seed))
+    assert ride.shares[:2] == [0.5, 1.0]
+    assert any(why.endswith("either") for _, _, why in ride.changes)
+    assert ride.mean_share() > 0.8
+    later = Ride(Guard()).windows(300, noisy(lambda step: 0.5 + 2 * math.exp(-step / 300), 0.15, seed))
+    assert later.mean_share() > 0.8
+
+
+def stuck_above(limit: float, noise: float, seed: int) -> Callable[[int, float], float]:
+    """The loss falls while the share is at most `limit`, else it stays where it is."""
+    level, draw = [2.0], random.Random(seed)
+
+    def loss(step: int, share: float) -> float:
+        level[0] *= 0.997 if share <= limit else 1.0
+        return level[0] + draw.gauss(0, noise)
+
+    return loss
+
+
+@pytest.mark.parametrize("limit", [0.5, 0.25])
+def test_a_plateau_that_the_codec_makes_is_found_under_noise(limit: float) -> None:
+    """Trials go deeper until one helps; then it falls for long."""
+    for seed in range(4):
+        ride = Ride(Guard()).windows(200, stuck_above(limit, 0.05, seed))
+        assert min(ride.shares) == limit
+        assert sum(share <= limit for share in ride.history) > 0.2 * ride.step
+
+
+def test_trials_on_a_plateau_become_rare_and_deeper() -> None:
     ride = Ride().windows(400, lambda step, share: max(0.1, 2.0 * 0.9**step))
-    assert 1.0 in ride.shares
-    strong = [
-        later[0] - change[0]
-        for change, later in zip(ride.changes, [*ride.changes[1:], (ride.step, 0.0, "")], strict=True)
-        if change[1] == 1.0
-    ]
-    assert sum(strong) > 0.6 * ride.step, "patience doubles: most of the time it is left alone"
-    assert any("either" in why for _, _, why in ride.changes)
+    assert ride.shares[:6] == [0.5, 1.0, 0.25, 1.0, 0.125, 1.0]
+    assert ride.mean_share() > 0.85
+
+
+def test_a_plateau_at_zero_is_not_the_codecs_fault() -> None:
+    """Failures have lowered the share to 0; then the loss stays where it is, everything being sent."""
+    ride = Ride().windows(6, lambda step, share: 2.0 ** (step // WINDOW))
+    assert ride.state.share == 0.0
+    ride.windows(8, lambda step, share: 32.0)
+    assert ride.shares[5:] == [1.0]
 
 
 def test_a_reference_is_what_counts() -> None:
@@ -182,7 +233,7 @@ def test_metrics_that_should_grow() -> None:
 
 
 def test_without_a_loss_nothing_happens() -> None:
-    state = Watch(wait=2, patience=3)
+    state = Watch(wait=2, block=3)
     assert GUARD.decide(state, Seen(lr=0.1, epoch=3), 5, None) == (state, "")
 
 

@@ -1,6 +1,8 @@
 """The commands of the lab as a user meets them: options, tables, JSON rows, errors."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from thinwire.cli.options import split_codecs
 from thinwire.cli.report import report
 from thinwire.cli.train import train
 from thinwire.errors import LabError, ThinwireError
+from thinwire.rate import rate_or_none
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +95,52 @@ def test_codecs_with_commas_are_quoted() -> None:
     assert split_codecs("ddp, terngrad") == ("ddp", "terngrad")
     assert split_codecs('ddp,"terngrad:clip=2.5,block=512"') == ("ddp", "terngrad:clip=2.5,block=512")
     assert split_codecs(" ") == ()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "digits", "--codec", "terngard"),
+        ("train", "digits", "--codec", "topk:0.1 @ memory=resid"),
+        ("train", "digits", "--rate", "fast"),
+        ("compare", "digits", "--codecs", "ddp,terngard"),
+        ("plan", "alexnet", "--codec", "terngard"),
+        ("bench", "exchange", "--codecs", "terngard"),
+        ("bench", "step", "--rate", "fast"),
+    ],
+)
+def test_misspelt_names_cost_no_torch(words: tuple[str, ...]) -> None:
+    """One sentence on standard error and nothing else, before anything slow is imported."""
+    code = "import sys; sys.modules['torch'] = None; from thinwire.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("thinwire: ")
+
+
+def test_it_is_a_module_too() -> None:
+    done = subprocess.run([sys.executable, "-m", "thinwire", "--version"], capture_output=True, text=True)
+    assert done.stdout.startswith("thinwire ")
+
+
+def test_options_are_checked_before_data_are_loaded(
+    app: typer.Typer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("data were loaded")
+
+    monkeypatch.setattr("thinwire.lab.session.load_task", never)
+    for words in (
+        ["--codec", "terngrad:clip=much"],
+        ["--model", "nets"],
+        ["--codec", "topk:0.1 @ control=guard:a=1"],
+    ):
+        with pytest.raises(ThinwireError):
+            call(app, "train", "digits", *words)
+
+
+def test_no_limit_is_a_rate() -> None:
+    assert rate_or_none("none") is None
+    assert rate_or_none("100mbit") == "100mbit"
+    with pytest.raises(LabError, match="not understood"):
+        rate_or_none("nothing")

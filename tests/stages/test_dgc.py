@@ -213,3 +213,30 @@ def test_momentum_is_worth_having_once() -> None:
     without, once = train("topk:0.1", 0.0), train("dgc:0.1,warmup=50", 0.0)
     assert once < without / 4
     assert train("dgc:0.1,warmup=50", 0.9) > 1
+
+
+def sent_per_step(ratio: float, control: str | None = None, memory: str = "momentum") -> float:
+    """What is sent of a constant gradient of ones in a step, on average over the second half of 400."""
+    sim = Simulation(f"dgc:{ratio},warmup=0", specs_of({"a": 200}), 1, memory=memory, control=control)
+    ones = {"a": torch.ones(200)}
+
+    def work(group: ThreadGroup) -> float:
+        engine = sim.engine(group)
+        means = [sim.step(engine, ones)["a"] for _ in range(400)]
+        return float(torch.stack(means[200:]).mean())
+
+    return run_ranks(1, work)[0]
+
+
+def test_masking_costs_step_length_where_much_is_sent() -> None:
+    """The published algorithm, as in its warm-up: momentum SGD would send 10."""
+    sent = {ratio: sent_per_step(ratio) for ratio in (0.01, 0.063, 0.25, 1.0)}
+    assert sent == pytest.approx({0.01: 9.1, 0.063: 5.4, 0.25: 2.25, 1.0: 1.0}, rel=0.05)
+    assert sent_per_step(1.0, memory="momentum:mask=off") == pytest.approx(10, rel=1e-3)
+
+
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.25, 0.0])
+def test_easing_does_not_shorten_the_steps(share: float) -> None:
+    """A control that makes dgc gentler must not lower the learning rate at the same time."""
+    assert sent_per_step(0.01, f"steps:0={share}") >= 0.99 * sent_per_step(0.01)
+    assert sent_per_step(0.01, f"steps:0={share}") <= 10.1

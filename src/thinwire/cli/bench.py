@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,10 @@ import typer
 
 from thinwire.cli.options import split_codecs
 from thinwire.errors import LabError
+from thinwire.lab.asked import read_asked
+from thinwire.names import check_codec_names
+from thinwire.rate import rate_or_none
+from thinwire.words import counted
 
 if TYPE_CHECKING:
     from thinwire.lab.network import Network
@@ -22,7 +27,7 @@ bench = typer.Typer(
 )
 
 Hosts = Annotated[int, typer.Option(help="Number of hosts.", min=1)]
-Rate = Annotated[str, typer.Option(help="Rate of every link: 100mbit, 1gbit, ...")]
+Rate = Annotated[str, typer.Option(help="Rate of every link: 100mbit, 1gbit, ..., or none: no limit.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON row per line, nothing else on stdout.")]
 NetworkChoice = Annotated[
     str, typer.Option("--network", help="auto, netlab (root; the kernel shapes real links) or emulated.")
@@ -33,7 +38,7 @@ MEMORY_HOOKS = (
     "gradiveq:8,layers=all,sample=2,compress=10"
 )
 Row = dict[str, Any]
-Column = tuple[str, Callable[[Row], str]]
+Column = tuple[str, Callable[[Any], str]]
 
 
 @bench.command()
@@ -101,16 +106,19 @@ def exchange(
       thinwire bench exchange --rate 200mbit --codecs dense,gradiveq:8 --pipeline both --trace timeline.html
       thinwire bench exchange --hosts 8 --rate 100mbit --json
     """
+    names = split_codecs(codecs)
+    for name in names:
+        check_codec_names(name)  # a wrong text is refused here, once, and not by every worker
+    if pipeline not in PIPELINES:
+        raise LabError(f'--pipeline "{pipeline}" must be one of {", ".join(PIPELINES)}')
+    limit = rate_or_none(rate)
     from thinwire.catalog import parse
     from thinwire.lab.bench.exchange import Job
     from thinwire.lab.network import open_network
 
-    names = split_codecs(codecs)
     for name in names:
-        parse(name)  # a wrong text is refused here, once, and not by every worker
-    if pipeline not in PIPELINES:
-        raise LabError(f'--pipeline "{pipeline}" must be one of {", ".join(PIPELINES)}')
-    with open_network(rate, hosts, network) as made:
+        parse(name)
+    with open_network(limit, hosts, network) as made:
         emulated = made.emulated_rate is not None
         job = Job(tuple(names), numel, repeats, rate, emulated, PIPELINES[pipeline], trace is not None)
         rows = _results("thinwire.lab.bench.exchange", asdict(job), made, hosts, as_json, trace)
@@ -122,7 +130,12 @@ def exchange(
             ("bytes a worker", lambda r: f"{r['bytes_per_worker']:,.0f}"),
             ("planned", lambda r: f"{r['planned_bytes_per_worker']:,}"),
         ]
-        _print(rows, columns, f"{numel:,} elements, {hosts} hosts, {rate}: {made.note()}", as_json)
+        _print(
+            rows,
+            columns,
+            f"{numel:,} elements, {counted(hosts, 'host')}, {_shown(limit)}: {made.note()}",
+            as_json,
+        )
 
 
 @bench.command()
@@ -149,6 +162,7 @@ def step(
       thinwire bench step --model alexnet --hosts 4 --rate 100mbit
       thinwire bench step --model resnet20 --hooks ddp,ddp-fp16,terngrad --json
     """
+    limit = rate_or_none(rate)
     from thinwire.lab.bench.step import Job, check_hooks, with_controls
     from thinwire.lab.models import model_card
     from thinwire.lab.network import open_network
@@ -156,7 +170,7 @@ def step(
     model_card(model)
     names = with_controls(split_codecs(hooks))
     check_hooks(names)
-    with open_network(rate, hosts, network) as made:
+    with open_network(limit, hosts, network) as made:
         job = Job(model, batch, names, repeats, rate, made.emulated_rate is not None)
         rows = _results("thinwire.lab.bench.step", asdict(job), made, hosts, as_json)
         columns: list[Column] = [
@@ -166,7 +180,59 @@ def step(
             ("vs floor", lambda r: f"{r['floor_ratio']:.2f}x"),
             ("bytes a worker", lambda r: f"{r['bytes_per_worker']:,.0f}"),
         ]
-        _print(rows, columns, f"{model}, batch {batch}, {hosts} hosts, {rate}: {made.note()}", as_json)
+        _print(
+            rows,
+            columns,
+            f"{model}, batch {batch}, {counted(hosts, 'host')}, {_shown(limit)}: {made.note()}",
+            as_json,
+        )
+
+
+@bench.command()
+def digests(
+    codecs: Annotated[
+        str | None,
+        typer.Option(help="Codecs, separated by commas; options behind @. Default: all there are."),
+    ] = None,
+    backend: Annotated[str | None, typer.Option(help="Kernels to use, such as reference.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Print digests of what 30 exchanges give, for every codec, memory and control.
+
+    Gradients are made, ranks are 1, 2 and 4 threads of this process, and in the middle
+    every run is saved and resumed. Run it before and after a change on one machine:
+    equal digests prove that not a bit has changed.
+
+    \b
+    Examples:
+      thinwire bench digests --json > before.jsonl
+      thinwire bench digests --codecs "terngrad,topk:0.01 @ memory=none" --backend reference
+    """
+    names = None if codecs is None else split_codecs(codecs)
+    for name in names or ():
+        read_asked(name).check_names()
+    from thinwire.lab.bench.digests import WORLDS, cases
+    from thinwire.lab.bench.digests import digests as found
+
+    rows = (asdict(digest) for digest in found(names or cases(), backend))
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row))
+        return
+    columns: list[Column] = [
+        ("codec", lambda r: r[0]["codec"]),
+        *((counted(world, "rank"), partial(_digest_at, index)) for index, world in enumerate(WORLDS)),
+    ]
+    _print(
+        zip(*[iter(rows)] * len(WORLDS), strict=True),
+        columns,
+        "digests; ! marks a run that resumed with other bits",
+        False,
+    )
+
+
+def _digest_at(index: int, rows: Sequence[Row]) -> str:
+    return f"{rows[index]['digest']}{'' if rows[index]['resumed'] else ' !'}"
 
 
 @bench.command()
@@ -223,7 +289,11 @@ def _results(
                 write_trace(trace, [Bar(**bar) for bar in row["bars"]])
 
 
-def _print(rows: Iterator[Row], columns: Sequence[Column], title: str, as_json: bool) -> None:
+def _shown(limit: str | None) -> str:
+    return limit or "no limit"
+
+
+def _print(rows: Iterator[Any], columns: Sequence[Column], title: str, as_json: bool) -> None:
     if as_json:
         for row in rows:
             typer.echo(json.dumps(row))

@@ -66,11 +66,10 @@ def compare(
     thinwire compare digits --png --seeds 3 \\
       --codecs "ddp,fft:0.9995 @ memory=none,fft:0.9995 @ memory=none control=guard"
     """
-    from thinwire.cli.session import show_session
-    from thinwire.lab.session import Session, grid
-
+    names = split_codecs(codecs)
     recipe = adapted(
         recipe_for(task),
+        names,
         model=model,
         workers=workers,
         rate=rate,
@@ -81,7 +80,9 @@ def compare(
         evaluations=evaluations,
         seed=seed,
     )
-    names = split_codecs(codecs)
+    from thinwire.cli.session import show_session
+    from thinwire.lab.session import Session, grid
+
     session = Session(
         title=f"{' against '.join(names)} on {task}",
         name=f"compare-{task}",

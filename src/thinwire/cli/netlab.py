@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thinwire.errors import LabError
+from thinwire.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -83,7 +84,9 @@ def _clean(console: Console) -> None:
 
     removed = sweep()
     console.print(
-        f"removed {len(removed)} namespaces of labs whose owner is gone" if removed else "nothing to remove"
+        f"removed {counted(len(removed), 'namespace')} of labs whose owner is gone"
+        if removed
+        else "nothing to remove"
     )
 
 

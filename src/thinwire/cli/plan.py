@@ -28,14 +28,20 @@ def plan(
     """
     import thinwire as tw
     from thinwire.lab.asked import read_asked
+
+    asked = read_asked(codec)
+    asked.check_names()
     from thinwire.lab.models import model_card
     from thinwire.plan import mean_bytes
 
-    made = read_asked(codec).plan(tw.Model.of(model_card(model).build(seed=0)), workers)
+    made = asked.plan(tw.Model.of(model_card(model).build(seed=0)), workers)
     if not as_json:
         typer.echo(str(made))
         return
+    each = made.tensor_bytes()
+    sent = sum(each.values())
     for entry in made.entries:
+        nbytes = each[entry.spec.name]
         row = {
             "name": entry.spec.name,
             "numel": entry.spec.numel,
@@ -43,6 +49,8 @@ def plan(
             "memory": entry.memory,
             "route": entry.route,
             "reason": entry.reason,
+            "bytes": nbytes,
+            "share": nbytes / sent if sent else 0.0,
         }
         typer.echo(json.dumps(row))
     stretches = made.stretches()
@@ -50,4 +58,4 @@ def plan(
     phases = {stretch.phase: stretch.step_bytes for stretch in stretches}
     if made.control is not None:
         total["bytes_per_worker_at_share_0"] = mean_bytes(made.eased(0).stretches())
-    typer.echo(json.dumps({**total, "bytes_by_phase": phases, "workers": workers}))
+    typer.echo(json.dumps({**total, "bytes_by_phase": phases, "workers": workers, "hint": made.hint(each)}))

@@ -65,12 +65,9 @@ def train(
     thinwire train mnist --checkpoint run.pt --checkpoint-every 200
     thinwire train mnist --checkpoint run.pt --resume run.pt
     """
-    from thinwire.cli.session import show_session
-    from thinwire.lab.launch import Stops
-    from thinwire.lab.session import Session
-
     recipe = adapted(
         recipe_for(task),
+        (codec,),
         model=model,
         workers=workers,
         rate=rate,
@@ -81,6 +78,10 @@ def train(
         evaluations=evaluations,
         seed=seed,
     )
+    from thinwire.cli.session import show_session
+    from thinwire.lab.launch import Stops
+    from thinwire.lab.session import Session
+
     stops = Stops(checkpoint, checkpoint_every, resume, stop_at)
     session = Session(
         title=f"{codec} on {task}",

@@ -7,17 +7,24 @@ from dataclasses import dataclass
 
 from thinwire.controls.base import Control, Seen, Strength
 from thinwire.errors import CodecError, PlanError
-from thinwire.options import option, show_number_or_off
+from thinwire.options import option
 
 GRID = 32  # shares are multiples of 1/32, so that plans stay few
 
 
-def read_auto(text: str) -> float:
-    return math.inf if text == "auto" else float(text)
+AUTO, THEOREM = math.inf, 0.0  # values of L that stand for words
+MOST = 0.25  # of L eta, for which the theorem is proved
 
 
-def show_auto(value: float) -> str:
-    return "auto" if math.isinf(value) else show_number_or_off(value)
+def read_smoothness(text: str) -> float:
+    words = {"auto": AUTO, "theorem": THEOREM}
+    if text not in words and not 0 < float(text) < math.inf:
+        raise ValueError(text)
+    return words[text] if text in words else float(text)
+
+
+def show_smoothness(value: float) -> str:
+    return {AUTO: "auto", THEOREM: "theorem"}.get(value) or repr(value)
 
 
 @dataclass(frozen=True)
@@ -31,17 +38,23 @@ class Followed(Strength):
 class Diminish(Control[Followed]):
     """theta_t <= L * eta_t, eta_t the learning rate that observe(lr=) tells.
 
-    Why: let f be L-smooth and let a codec drop at most the part th^2 of the energy,
-    |v - Q(v)|^2 <= th^2 |v|^2. Top-k and fft drop the part theta of the numbers, the smallest ones, so
-    th^2 = theta. Then for L eta <= 1/4
+    The theorem: f is L-smooth, SGD takes steps v with E v = grad f and variance at most sigma^2, and a codec
+    WITHOUT memory drops at most the part th^2 of the energy, |v - Q(v)|^2 <= th^2 |v|^2. Top-k and the
+    selection of fft drop the part theta of the numbers, the smallest ones, so th^2 = theta. Then for
+    L eta <= 1/4
 
         E f(x_(t+1)) <= f - eta (1/2 - th^2/2 - L eta/2) |grad f|^2 + (eta th^2/2 + L eta^2/2) sigma^2
 
     and with th^2 <= L eta the mean of |grad f|^2 is at most 4 (f_0 - f*) / (eta T) + 4 L eta sigma^2: the
-    rate of SGD. A constant th leaves a floor of th^2 sigma^2 / (1 - th^2) in the bound as eta goes to 0.
+    rate of SGD. A constant th leaves a floor of th^2 sigma^2 / (1 - th^2) in the bound as eta goes to 0. So
+    the theorem never allows theta > 1/4.
 
     L=auto takes theta / (highest learning rate so far): the codec is as strong as it was asked for while the
-    learning rate is at its highest, and then falls with it. Shares are rounded down to multiples of 1/32.
+    learning rate is at its highest, and then falls with it. It follows the shape of the theorem, and meets it
+    only if theta <= 1/4. L=theorem takes 1 / (4 highest): theta_t <= eta_t / (4 highest), which meets it if
+    memory="none" and the learning rate is one the theorem allows, highest <= 1 / (4 L of f). A number is
+    taken as it is. While the learning rate still rises, `highest` does too: give the number 1 / (4 peak) to
+    have one L from the first step on. Shares are rounded down to multiples of 1/32.
 
     >>> Diminish().decide(Followed(highest=0.4), Seen(lr=0.1), 7, None)[0]
     Followed(share=0.25, highest=0.4)
@@ -49,16 +62,17 @@ class Diminish(Control[Followed]):
 
     needs = "lr"
 
-    L: float = option(math.inf, read_auto, 'a positive number, or "auto"', show_auto)
+    L: float = option(AUTO, read_smoothness, 'a positive number, "auto" or "theorem"', show_smoothness)
 
     def __post_init__(self) -> None:
-        if not self.L > 0:
-            raise CodecError(f"diminish: L={self.L:g} must be positive, or auto")
+        if not self.L >= 0:
+            raise CodecError(f"diminish: L={self.L:g} must be positive, auto or theorem")
 
     def check(self, theta: float | None) -> None:
-        if theta is None and not math.isinf(self.L):
+        if theta is None and self.L != AUTO:
             raise PlanError(
-                f"diminish: L={self.L:g} needs a codec that drops the same part of all tensors, such "
+                f"diminish: L={'theorem' if self.L == THEOREM else f'{self.L:g}'} needs a codec that drops "
+                "the same part of all tensors, such "
                 "as topk or fft: use L=auto, then the strength follows the learning rate alone"
             )
 
@@ -69,11 +83,18 @@ class Diminish(Control[Followed]):
         if seen.lr is None:
             return state, ""
         highest = max(state.highest, seen.lr)
-        return Followed(self._share(seen.lr, highest, theta), highest), f"learning rate {seen.lr:g}"
+        why = f"learning rate {seen.lr:g}"
+        if self.L not in (AUTO, THEOREM) and self.L * seen.lr > MOST:
+            why += f", with which L times it is {self.L * seen.lr:.3g}, above the 1/4 of the theorem"
+        return Followed(self._share(seen.lr, highest, theta), highest), why
 
     def _share(self, lr: float, highest: float, theta: float | None) -> float:
-        if math.isinf(self.L):
+        if self.L == AUTO:
             share = lr / highest if highest > 0 else 1.0
+        elif not theta:
+            share = 1.0
+        elif self.L == THEOREM:
+            share = MOST * (lr / highest if highest > 0 else 1.0) / theta
         else:
-            share = self.L * lr / theta if theta else 1.0
+            share = self.L * lr / theta
         return max(0.0, min(1.0, math.floor(share * GRID) / GRID))

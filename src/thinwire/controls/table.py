@@ -12,7 +12,8 @@ from thinwire.controls.base import Control
 from thinwire.controls.diminish import Diminish
 from thinwire.controls.guard import Guard
 from thinwire.controls.schedule import Epochs, Steps
-from thinwire.errors import CodecError, PlanError
+from thinwire.errors import CodecError
+from thinwire.names import check_name
 from thinwire.options import option_texts, read_options, show_options
 
 CONSTANT = "constant"  # the same as no control at all
@@ -45,8 +46,7 @@ def make_control(text: str | None) -> Control[Any] | None:
     if text is None or text.strip() == CONSTANT:
         return None
     name, _, rest = (piece.strip() for piece in text.partition(":"))
-    if name not in CONTROLS:
-        raise PlanError(f'there is no control "{name}": known are {CONSTANT}, {", ".join(CONTROLS)}')
+    check_name("control", text, (CONSTANT, *CONTROLS))
     kind, place = CONTROLS[name], f'control "{text}"'
     items = [_named(item.strip(), kind.bare) for item in rest.split(",")]
     texts = option_texts(",".join(items), kind.bare, name, place)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from thinwire.groups.base import Group, Pending
 from thinwire.groups.wrapper import WrappedGroup
@@ -23,12 +24,29 @@ class Metered(WrappedGroup):
         super().__init__(inner)
         self.bytes: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
+        self.aside_bytes = 0  # of all bytes: those that no step's exchange needed
+        self._aside = False
 
     @property
     def total_bytes(self) -> int:
         return self.bytes.total()
 
+    @property
+    def step_bytes(self) -> int:
+        """What the exchanges of all steps sent."""
+        return self.total_bytes - self.aside_bytes
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What is sent meanwhile is of no step: comparing plans, gathering a state, looking for drift."""
+        before, self._aside = self._aside, True
+        try:
+            yield
+        finally:
+            self._aside = before
+
     def act(self, name: str, nbytes: int, start: Callable[[], Pending]) -> Pending:
         self.bytes[name] += nbytes
         self.calls[name] += 1
+        self.aside_bytes += nbytes if self._aside else 0
         return start()

@@ -18,14 +18,15 @@ from thinwire.engine import Bucket, Engine
 from thinwire.errors import PlanError, StateError
 from thinwire.groups.base import Group, sum_bytes
 from thinwire.groups.torch import on_the_wire
+from thinwire.hooks.decay import DecayMomentum
 from thinwire.hooks.momentum import corrected, refuse_second_momentum, split_groups, warn_unchecked
 from thinwire.kernels import pick
-from thinwire.plan import Plan
-from thinwire.policy import Model, Policy
-from thinwire.report import LayerReport, Report
+from thinwire.plan import Plan, warn_idle
+from thinwire.policy import Model, Policy, parameter_names
+from thinwire.report import LayerReport, Report, ahead
 from thinwire.spec import Layout, Spec
 from thinwire.stages.base import facts
-from thinwire.state import gathered_state, load_state, local_state
+from thinwire.state import NotTaken, gathered_state, load_state, local_state
 from thinwire.worker import Worker
 
 
@@ -55,10 +56,11 @@ class Compressor:
         self.owner: Callable[[], nn.Module | None] = lambda: None  # the wrapper whose gradients these are
         self._names: dict[int, str] = {}
         self._layouts: dict[tuple[int, ...], Layout] = {}
+        self._decay: DecayMomentum | None = None
         self._momentum_settled = False  # somebody looked whether the optimizer applies momentum again
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         if module is not None:
-            self._names = {id(p): name for name, p in module.named_parameters()}
+            self._names = parameter_names(module)
         stage = PLAN
         try:
             # Every tensor's codec, memory and route; print it. The engine's follows in the order of buckets.
@@ -74,6 +76,8 @@ class Compressor:
             explained = blame.explain(error, stage, group)
             group.close()
             raise explained from (None if explained is error else error)
+        if module is not None:
+            warn_idle(self.plan, policy)
         # Neither may hold the compressor: its thread would keep alive what ends it.
         clock = self.engine.clock
         self._worker = Worker(lambda error: blame.explain(error, clock.current, group), group.close)
@@ -185,6 +189,8 @@ class Compressor:
     def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Raises if the optimizer applies momentum to tensors whose memory does (dgc); call it once.
 
+        Their weight decay gets the memory's momentum, kept in the optimizer's own state.
+
         >>> compressor = compress(ddp_model, "dgc:0.001")                             # doctest: +SKIP
         >>> groups = compressor.param_groups(ddp_model.parameters(), momentum=0.9)    # doctest: +SKIP
         >>> optimizer = torch.optim.SGD(groups, lr=0.1)                               # doctest: +SKIP
@@ -192,13 +198,26 @@ class Compressor:
         """
         self._want_names("check_optimizer")
         refuse_second_momentum(optimizer, self._names, corrected(self.plan))
-        self._momentum_settled = True
+        self._settle(p for group in optimizer.param_groups for p in group["params"])
 
     def param_groups(self, parameters: Iterable[Tensor], *, momentum: float) -> list[dict[str, Any]]:
-        """Groups for torch.optim.SGD: no momentum where the memory applies it (dgc), momentum elsewhere."""
+        """Groups for torch.optim.SGD: no momentum where the memory applies it (dgc), momentum elsewhere.
+
+        Weight decay is given to SGD as ever; where the memory applies momentum, decay gets it too.
+        """
         self._want_names("param_groups")
+        everything = list(parameters)
+        self._settle(everything)
+        return split_groups(everything, self._names, corrected(self.plan), momentum)
+
+    def _settle(self, parameters: Iterable[Tensor]) -> None:
+        """Somebody has seen to the momentum of these parameters: decay must have it as well."""
         self._momentum_settled = True
-        return split_groups(parameters, self._names, corrected(self.plan), momentum)
+        by_name = corrected(self.plan)
+        if by_name:
+            self._decay = self._decay or DecayMomentum()
+            options = {key: by_name[name] for key, name in self._names.items() if name in by_name}
+            self._decay.watch(parameters, options)
 
     def report(self) -> Report:
         """Bytes, ratio, seconds by stage and errors by layer, so far and on this worker."""
@@ -221,7 +240,10 @@ class Compressor:
             world=self.group.size,
             kernels=engine.place.kernels.name,
             steps=engine.statistics.steps,
-            bytes_per_step=engine.group.total_bytes / steps,
+            bytes_per_step=engine.group.step_bytes / steps,
+            other_bytes=engine.group.aside_bytes,
+            phase=", ".join(dict.fromkeys(filter(None, self.plan.phases(engine.finite_steps, engine.notes)))),
+            ahead=ahead(self.plan, engine.finite_steps),
             dense_bytes_per_step=sum_bytes(4 * sum(layer.numel for layer in layers), self.group.size),
             seconds=dict(engine.clock.seconds),
             layers=layers,
@@ -236,11 +258,15 @@ class Compressor:
         self._want_names("state_dict")
         return self._worker.call(lambda: (gathered_state if gather else local_state)(self.engine))
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where `state` was taken; refuses the state of another model, codec, version or rank."""
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> NotTaken:
+        """Goes on where `state` was taken; refuses the state of another model, codec, version or rank.
+
+        `strict`: if False (layers were frozen since, or thawed, or have another codec) it takes what fits
+        and returns the names of what it did not take, as torch's modules do.
+        """
         self._want_names("load_state_dict")
         self.wait()  # what was observed before must not come after
-        load_state(self.engine, state)
+        return load_state(self.engine, state, strict)
 
     def bind(self, wrapper: nn.Module) -> None:
         """Ties this compressor to the DDP model whose gradients it exchanges: it is closed when that dies."""
@@ -253,6 +279,8 @@ class Compressor:
         Exchanges that are queued are finished. A later backward pass is an error; `report` still works. Twice
         is no error. A compressor whose model was collected has closed itself.
         """
+        if self._decay is not None:
+            self._decay.remove()
         self._worker.close()
 
     def __enter__(self) -> Compressor:

@@ -54,9 +54,12 @@ def ddp_hook(
 ) -> tuple[Compressor, Hook]:
     """The pair that every front end takes: `ddp.register_comm_hook(*tw.ddp_hook("terngrad", model=net))`.
 
-    Without `model` tensors have no names: rules by name and `state_dict` are errors, and the last layer and
-    embeddings cannot be told apart, so they are compressed too. Options are those of `compress`.
+    `codec` is as in `compress`, and so are all further options. Without `model` (the net, or DDP's wrapper of
+    it) tensors have no names: rules by name and `state_dict` are errors, and the last layer and
+    embeddings cannot be told apart, so they are compressed too. `process_group` and `device` are DDP's own
+    unless given.
     """
+    model = _uncompiled(model)
     module = model.module if isinstance(model, DistributedDataParallel) else model
     group = _group(process_group, options.pop("link", None))
     try:
@@ -94,18 +97,34 @@ def compress(
 ) -> Compressor:
     """Makes a DDP model send compressed gradients; nothing else in the training script changes.
 
-    `codec` is a text ("terngrad", "terngrad:clip=off"), a codec, or patterns with codecs
-    ({"fc*": "terngrad", "*": "dense"}). `memory` and `route` overrule the codec's own; `control` says
-    how strong it is over time ("guard", "diminish", "epochs:0=1/5=0.5"; see `Compressor.observe`);
-    `keep_dense` and `min_numel` say what stays dense by rule; `grad_scaler` is needed by memories under mixed
-    precision; `link` makes the network as slow as a given one. Every `check_every` steps (100 by default, 0
-    for never) the ranks compare their parameters; if they differ, `on_drift` says what happens: "raise",
-    "warn", or "repair" (all take those of the first rank).
+    What travels:
+
+    - `model`: what DistributedDataParallel made, or torch.compile of that.
+    - `codec`: a text ("terngrad", "terngrad:clip=off", "topk:0.01 >> fp16"), what `parse` makes of one, or
+      patterns with codecs ({"fc*": "terngrad", "*": "dense"}). docs/codecs.md has the list.
+    - `keep_dense`: which tensors stay dense unless a pattern other than "*" names them: any of "vector"
+      (norms, biases), "small", "embedding", "last" (layer). `min_numel`: below so many elements is small.
+    - `memory`: what holds back what is not sent: "none", "residual" (error feedback), "momentum" (DGC's; with
+      options: "momentum:0.9,nesterov=on"). None: the one that the codec asks for.
+    - `route`: how payloads travel and merge: "allreduce", "allgather" or "sharded". None: the codec's.
+    - `control`: how strong the codec is over time: "guard", "diminish", "epochs:0=1/5=0.5", "steps:...".
+      None: always as it was asked for. Most need `Compressor.observe` once a step; docs/controls.md.
+
+    How it runs:
+
+    - `seed`: of what codecs draw at random (rounding). The same on all ranks; with it a run can be repeated.
+    - `grad_scaler`: the GradScaler of mixed precision, so that memories know the scale of the gradients.
+    - `check_every`: steps between two comparisons of the parameters of all ranks (None: 100, 0: never).
+      `on_drift`: if they differ: "raise", "warn", or "repair" (all take those of the first rank).
+    - `kernels`: which code encodes: None (the fastest here), "reference" (plain torch), or a name that
+      `thinwire doctor` lists, such as "cpu-avx2". All give the same bits.
+    - `link`: makes thinwire's own traffic as slow as this `Link`, to try out a network that is not there.
 
     >>> compressor = compress(ddp_model, "terngrad")            # doctest: +SKIP
     >>> loss.backward(); optimizer.step()                       # doctest: +SKIP
     >>> print(compressor.report())                              # doctest: +SKIP
     """
+    model = _uncompiled(model)
     if not isinstance(model, DistributedDataParallel):
         raise PlanError(
             f"compress takes a DistributedDataParallel model, not {type(model).__name__}: wrap it first, "
@@ -138,6 +157,11 @@ def compress(
         ) from error
     guard(model, state)
     return state
+
+
+def _uncompiled(model: Any) -> Any:
+    """The module that torch.compile was given, if this is what it made."""
+    return getattr(model, "_orig_mod", model)
 
 
 def _policy(codec: CodecLike, options: dict[str, Any]) -> tuple[Policy, dict[str, Any]]:

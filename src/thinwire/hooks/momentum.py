@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
 
 from thinwire.errors import PlanError
-from thinwire.memory import MEMORIES, memory_name
+from thinwire.memory import MomentumOptions, memory_options
 from thinwire.plan import Plan
 
 WAY_OUT = (
@@ -19,14 +19,13 @@ WAY_OUT = (
 )
 
 
-def corrected(plan: Plan) -> frozenset[str]:
-    """The tensors whose memory applies momentum."""
-    return frozenset(
-        entry.spec.name for entry in plan.entries if MEMORIES[memory_name(entry.memory)].corrects_momentum
-    )
+def corrected(plan: Plan) -> dict[str, MomentumOptions]:
+    """The tensors whose memory applies momentum, and how it does."""
+    options = {entry.spec.name: memory_options(entry.memory) for entry in plan.entries}
+    return {name: own for name, own in options.items() if isinstance(own, MomentumOptions)}
 
 
-def refuse_second_momentum(optimizer: Optimizer, names: Mapping[int, str], applied: frozenset[str]) -> None:
+def refuse_second_momentum(optimizer: Optimizer, names: Mapping[int, str], applied: Collection[str]) -> None:
     """Raises if the optimizer would apply momentum to a tensor whose memory applies it already."""
     for group in optimizer.param_groups:
         what = _momentum(group)
@@ -40,7 +39,7 @@ def refuse_second_momentum(optimizer: Optimizer, names: Mapping[int, str], appli
 
 
 def split_groups(
-    parameters: Iterable[Tensor], names: Mapping[int, str], applied: frozenset[str], momentum: float
+    parameters: Iterable[Tensor], names: Mapping[int, str], applied: Collection[str], momentum: float
 ) -> list[dict[str, Any]]:
     """Parameter groups for SGD: momentum for all tensors but those whose memory applies it."""
     everything = list(parameters)

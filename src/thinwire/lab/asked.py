@@ -7,8 +7,10 @@ from typing import Any
 
 import thinwire as tw
 from thinwire.errors import LabError
+from thinwire.names import CONTROLS, MEMORIES, ROUTES, check_codec_names, check_name, first_word
 
 OPTIONS = ("memory", "route", "control", "bucket")
+DDP, DDP_FP16, DDP_POWERSGD = "ddp", "ddp-fp16", "ddp-powersgd"  # PyTorch's own exchange
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,20 @@ class Asked:
     def __post_init__(self) -> None:
         if self.bucket is not None and not self.bucket.replace(".", "", 1).isdigit():
             raise LabError(f"bucket={self.bucket} must be a size in MB, as in bucket=5")
+
+    @property
+    def is_pytorch(self) -> bool:
+        """Whether PyTorch's own exchange is meant and not a thinwire codec."""
+        return first_word(self.codec) in (DDP, DDP_FP16, DDP_POWERSGD)
+
+    def check_names(self) -> None:
+        """Refuses a misspelt name without waiting for torch; options are checked where the codec is made."""
+        if not self.is_pytorch:
+            check_codec_names(self.codec)
+        for what, known in (("memory", MEMORIES), ("route", ROUTES), ("control", CONTROLS)):
+            text = getattr(self, what)
+            if text is not None:
+                check_name(what, text, known)
 
     @property
     def bucket_mb(self) -> float | None:

@@ -10,12 +10,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 import thinwire as tw
 from thinwire.errors import LabError
-from thinwire.lab.asked import read_asked
+from thinwire.lab.asked import DDP, DDP_FP16, DDP_POWERSGD, read_asked
+from thinwire.plan import idle_text
 from thinwire.spec import Spec
 
-DDP = "ddp"
-DDP_FP16 = "ddp-fp16"
-DDP_POWERSGD = "ddp-powersgd"
 POWERSGD_START_STEP = 2  # PyTorch wants the buckets rebuilt first
 ONE_BUCKET_MB = 100_000.0  # with two buckets PyTorch's PowerSGD deadlocks on gloo
 SAMPLE = tw.Model((Spec("sample", (1024, 1024)),))  # what options are tried on before any process is started
@@ -45,6 +43,14 @@ def check_codec(codec: str) -> None:
         _rank(option)
     elif option:
         raise LabError(f"{codec!r}: {name} takes no options")
+
+
+def idle_note(codec: str, net: nn.Module, workers: int) -> str | None:
+    """A sentence if a codec leaves all of a model dense; workers would warn where nobody reads it."""
+    if is_pytorch(codec):
+        return None
+    asked = read_asked(codec)
+    return idle_text(asked.plan(tw.Model.of(net), workers), tw.Policy.of(asked.codec))
 
 
 def attach(net: nn.Module, codec: str, seed: int, link_rate: str | None) -> Hooked:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -96,12 +96,30 @@ def launch(
     return outcome_from_rows(label, asked, recipe.codec, recipe.seed, task.metric, rows), rows
 
 
-def check(recipe: Recipe, task: Task, stops: Stops) -> None:
-    """Refuse a wrong codec, model, size or checkpoint once, before every worker does it."""
+def check_names(recipe: Recipe) -> None:
+    """Refuse a wrong codec or model before any data are loaded."""
     from thinwire.lab.hook import check_codec
-    from thinwire.lab.models import fit_check
+    from thinwire.lab.models import model_card
 
     check_codec(recipe.codec)
+    model_card(recipe.model)
+
+
+def idle_notes(recipes: Sequence[Recipe], classes: int) -> list[str]:
+    """What to tell of codecs that leave all of their model dense."""
+    from thinwire.lab.hook import idle_note
+    from thinwire.lab.models import model_card
+
+    asked = dict.fromkeys((recipe.codec, recipe.model, recipe.workers) for recipe in recipes)
+    notes = (idle_note(codec, model_card(model).build(0, classes), n) for codec, model, n in asked)
+    return [note for note in notes if note is not None]
+
+
+def check(recipe: Recipe, task: Task, stops: Stops) -> None:
+    """Refuse a wrong codec, model, size or checkpoint once, before every worker does it."""
+    from thinwire.lab.models import fit_check
+
+    check_names(recipe)
     fit_check(recipe.model, task.name, task.train.x.shape[1:])
     recipe.steps_per_epoch(len(task.train))
     stops.check(recipe)

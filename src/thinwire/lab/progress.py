@@ -10,6 +10,7 @@ from thinwire.lab.comparison import Spread
 from thinwire.lab.outcome import Outcome, Row
 from thinwire.lab.recipe import Recipe
 from thinwire.lab.tables import score
+from thinwire.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,7 +77,8 @@ class Live(Progress):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bars.stop()
+        if self._bars.live.is_started:  # stopping what never started prints an empty line
+            self._bars.stop()
 
     def say(self, text: str) -> None:
         self._console.print(text, highlight=False)
@@ -84,7 +86,7 @@ class Live(Progress):
     def begin(self, recipe: Recipe, metric: str, num_steps: int) -> None:
         self._bars.start()
         self._metric, self._score = metric, ""
-        news = f"[dim]starting {recipe.workers} workers ...[/]"
+        news = f"[dim]starting {counted(recipe.workers, 'worker')} ...[/]"
         label = f"[bold]{recipe.codec}[/], seed {recipe.seed}"
         self._bar = self._bars.add_task(label, total=num_steps, news=news)
 

@@ -20,6 +20,7 @@ from thinwire.lab.plots import (
 )
 from thinwire.lab.record import PICTURE, REPORT, Record, write_text
 from thinwire.lab.tables import byte_count, fewer, headline, pace, score
+from thinwire.words import counted
 
 VARIED = ("codec", "seed")  # entries of a recipe in which the runs of one record differ
 
@@ -55,13 +56,16 @@ def _top(record: Record) -> list[str]:
     origin, lines = record.origin, compare(record.outcomes)
     recipe, count = origin.recipe, lines[0].seeds
     what = (
-        f"{recipe['model']} on {recipe['task']}, {recipe['workers']} workers, batch {recipe['batch']} each, "
+        f"{recipe['model']} on {recipe['task']}, {counted(recipe['workers'], 'worker')}, "
+        f"batch {recipe['batch']} each, "
     )
     where = f"links of {recipe['rate']}" if recipe["rate"] else "no link emulated"
     seeds = "one seed, so no spread" if count == 1 else f"mean ± standard deviation over {count} seeds"
     return [
         f"<h1>{page_title(origin.title)}</h1>",
-        paragraph(f"{what}{where}; {record.outcomes[0].steps:,} steps per run; {seeds}.", quiet=True),
+        paragraph(
+            f"{what}{where}; {counted(record.outcomes[0].steps, 'step')} per run; {seeds}.", quiet=True
+        ),
         *([paragraph(sentence)] if (sentence := verdict(lines)) else []),
         table(*headline(lines), kind="headline"),
         paragraph(

@@ -9,7 +9,7 @@ from pathlib import Path
 from thinwire.errors import LabError
 from thinwire.lab.data import Task, load_task
 from thinwire.lab.job import Losses
-from thinwire.lab.launch import Stops, check, launch, shared_task
+from thinwire.lab.launch import Stops, check, check_names, idle_notes, launch, shared_task
 from thinwire.lab.network import AUTO, Network, open_network
 from thinwire.lab.outcome import Outcome, Row
 from thinwire.lab.progress import Progress
@@ -35,14 +35,21 @@ class Session:
     def run(self, progress: Progress) -> tuple[Record, Path]:
         """Run all recipes in order.
 
-        1. load the data, check every recipe and make the folder;  2. open the network and run;  3. after each
-        run write what there is: a failure or Ctrl-C loses nothing that was finished;  4. write the report.
+        1. check every recipe, load the data, check what needs them, make the folder;  2. open the network and
+        run;  3. after each run write what there is: a failure or Ctrl-C loses nothing that was finished;
+        4. write the report.
         """
+        from rich.markup import escape
+
         first = self.recipes[0]
+        for recipe in self.recipes:
+            check_names(recipe)
         task = load_task(first.task, self.data, progress.say)
         with open_network(first.rate, first.workers, self.network) as network:
             for recipe in self.recipes:
                 check(replace(recipe, codec=network.codec(recipe.codec)), task, self.stops or Stops())
+            for note in idle_notes(self.recipes, task.classes):
+                progress.say(f"[yellow]{escape(note)}[/]")
             folder = make_folder(self.out, self.name)
             progress.say(f"[dim]network: {network.note()}[/]")
             try:

@@ -22,12 +22,13 @@ from torch import Tensor, nn
 
 from thinwire import Compressor
 from thinwire.errors import LabError, ThinwireError
+from thinwire.lab.asked import DDP_FP16
 from thinwire.lab.augment import shift_and_flip
 from thinwire.lab.checkpoint import Checkpoint, check_same_run, read_checkpoint, write_checkpoint
 from thinwire.lab.data import Task, open_task
 from thinwire.lab.data.task import Indices
 from thinwire.lab.evaluation import evaluate
-from thinwire.lab.hook import DDP_FP16, attach
+from thinwire.lab.hook import attach
 from thinwire.lab.job import Job, read_job
 from thinwire.lab.meter import CompressorMeter, ComputedMeter, InterfaceMeter, Meter, ring_bytes
 from thinwire.lab.models import fit_check

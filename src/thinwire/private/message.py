@@ -12,10 +12,20 @@ SERVER, CLIENT = 0, 1
 
 @dataclass(frozen=True)
 class Message:
-    """`num_bytes` of payload from party `sender`. Lists are in the order in which the client sees them."""
+    """`num_bytes` of payload from party `sender`. Lists are in the order in which the client sees them.
+
+    `crosses`: its sender did not wait for the message before it, which goes the other way.
+    """
 
     sender: int
     num_bytes: int
+    crosses: bool = False
+
+
+def crossing(*sizes: tuple[int, int]) -> tuple[Message, ...]:
+    """Pairs of messages that cross: (bytes from the client, bytes from the server) each."""
+    pairs = ((Message(CLIENT, client), Message(SERVER, server, bool(client))) for client, server in sizes)
+    return tuple(message for pair in pairs for message in pair)
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,20 @@ def traffic(messages: Iterable[Message], before: int | None = None) -> Traffic:
         flights += message.sender != before
         before = message.sender
     return Traffic(sent[SERVER], sent[CLIENT], frames, flights)
+
+
+def hops(messages: Iterable[Message], before: int | None = None) -> int:
+    """One-way latencies that messages wait for: flights, but two that cross count once.
+
+    >>> hops([*crossing((10, 10)), Message(CLIENT, 1)]), hops([Message(CLIENT, 1), Message(SERVER, 1)])
+    (2, 2)
+    """
+    count = 0
+    for message in messages:
+        if message.num_bytes:
+            count += message.sender != before and not message.crosses
+            before = message.sender
+    return count
 
 
 def last_sender(messages: Sequence[Message], before: int | None) -> int | None:

@@ -14,7 +14,7 @@ from thinwire.private.compiler import steps_of
 from thinwire.private.errors import ModelError
 from thinwire.private.link.channel import Channel
 from thinwire.private.link.counters import Counters
-from thinwire.private.message import SERVER, Traffic, last_sender, traffic
+from thinwire.private.message import SERVER, Traffic, hops, last_sender, traffic
 from thinwire.private.net.graph import WEIGHTS, Graph
 from thinwire.private.net.oracle import check_input
 from thinwire.private.net.value import IntArray
@@ -38,7 +38,8 @@ class CostRow:
     operator: str
     phase: str
     traffic: Traffic
-    seconds: float | None = None
+    seconds: float | None = None  # measured
+    hops: int | None = None  # predicted: flights, but messages that cross count once
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +58,13 @@ class Program:
     @cached_property
     def _costs(self) -> tuple[CostRow, ...]:
         setup = setup_messages(self.variant.kind)
-        rows = [CostRow("", "base_ot", SETUP, traffic(setup))]
+        rows = [CostRow("", "base_ot", SETUP, traffic(setup), hops=hops(setup))]
         before = last_sender(setup, None)
         for phase in PHASES:
             for step in self.of_phase(phase):
                 if step.messages:
-                    rows.append(CostRow(step.layer, step.operator, phase, traffic(step.messages, before)))
+                    sent, waits = traffic(step.messages, before), hops(step.messages, before)
+                    rows.append(CostRow(step.layer, step.operator, phase, sent, hops=waits))
                     before = last_sender(step.messages, before)
         return tuple(rows)
 
@@ -74,6 +76,10 @@ class Program:
         """The predicted sum over phases; all of them if none is named."""
         chosen = [row.traffic for row in self.costs() if row.phase in (phases or PHASES)]
         return sum(chosen, Traffic())
+
+    def hops(self, *phases: str) -> int:
+        """One-way latencies a query waits for, over phases; all of them if none is named."""
+        return sum(row.hops or 0 for row in self.costs() if row.phase in (phases or PHASES))
 
     def digest(self) -> bytes:
         """What both parties must agree on: the public graph, the variant, the batch and every message

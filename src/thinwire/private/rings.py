@@ -9,6 +9,7 @@ from math import ceil, log2
 from thinwire.private.errors import ModelError
 from thinwire.private.net.graph import Graph
 from thinwire.private.net.nodes import Add, MaxPool, Node, Output, Requant, SumPool, Weighted
+from thinwire.private.net.widths import signed_bits, worst_case
 from thinwire.private.ot.kind import OtKind
 from thinwire.private.protocols.extend import UNKNOWN, Extend
 from thinwire.private.protocols.linear import ActivationBits, Shape, WeightBits
@@ -27,10 +28,8 @@ class Rings:
     """The plan of widths for a graph under a variant.
 
     An activation lives in l_x + 1 bits with a top bit of 0, or in l_x bits where nothing is known of it.
-    It is
-    extended once, to the widest ring that one of its readers asks for. A product has its accumulator's
-    width; a
-    max pool or an argmax asks for one bit more, for differences.
+    It is extended once, to the widest ring that one of its readers asks for. A product has its
+    accumulator's width; a max pool or an argmax asks for one bit more, for differences.
     """
 
     graph: Graph
@@ -86,17 +85,18 @@ class Rings:
                 return node.value.bits + (one_more or more)
 
     def natural(self, layer: Weighted) -> int:
-        """l_w + l_x + e: what a product needs by itself."""
-        return min(layer.value.bits, layer.weight_bits + layer.in_bits + ceil(log2(layer.dims[1])))
+        """What a product needs by itself, whatever the weights are: about l_w + l_x + e."""
+        low, high = worst_case(layer.dims[1], layer.weight_bits, layer.in_bits)
+        return min(layer.value.bits, signed_bits(low, high + self.rounding(layer)))
 
     def widens(self, layer: Weighted) -> bool:
         """Whether a product is extended afterwards to be added, as SiRNN does."""
         return not self.variant.residual_at_accumulator and isinstance(self.reader(layer), Add)
 
     def cut(self, node: Node) -> int:
-        """Bits that SiRNN's first truncation takes off this accumulator: at most e, and only where no
-        bit of the
-        result can change: behind a sum only if the shortcut ends above them.
+        """Bits that SiRNN's first truncation takes off this accumulator: at most e, and none that matters.
+
+        Behind a sum only those below the shortcut: else the rounding of the result could change.
         """
         if self.variant.single_truncation or not node.value.signed:
             return 0

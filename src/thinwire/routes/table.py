@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from thinwire.errors import PlanError
+from thinwire.names import check_name
 from thinwire.routes.allgather import AllGather
 from thinwire.routes.allreduce import AllReduce
 from thinwire.routes.base import Route
@@ -17,6 +17,5 @@ ROUTES: Mapping[str, Route] = MappingProxyType(
 
 
 def route_named(name: str) -> Route:
-    if name not in ROUTES:
-        raise PlanError(f'there is no route "{name}": known are {", ".join(ROUTES)}')
+    check_name("route", name, ROUTES)
     return ROUTES[name]

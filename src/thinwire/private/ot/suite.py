@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from thinwire.private.link.channel import Channel
-from thinwire.private.message import CLIENT, SERVER, Message
+from thinwire.private.message import CLIENT, SERVER, Message, crossing
 from thinwire.private.ot.kind import KK13_ROW_BITS, OtKind
 from thinwire.private.ot.kk13 import WideReceiver, WideSender, seeds
 from thinwire.private.ot.labels import derive
@@ -57,4 +57,4 @@ def setup_messages(kind: OtKind) -> tuple[Message, ...]:
     sizes = [NONCE_BYTES, BASE_REQUEST_BYTES, BASE_REPLY_BYTES]
     if kind.kk13:
         sizes.append(kind.row_bytes(KK13_ROW_BITS))
-    return tuple(Message(sender, size) for size in sizes for sender in (CLIENT, SERVER))
+    return crossing(*((size, size) for size in sizes))

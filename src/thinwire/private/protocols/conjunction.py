@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thinwire.private.message import CLIENT, SERVER, Message
+from thinwire.private.message import crossing
 from thinwire.private.ot.kind import OtKind
 from thinwire.private.ot.packing import pack_small, packed_bytes, unpack_small
 from thinwire.private.ot.prg import Bytes
@@ -22,7 +22,7 @@ class Conjunction(Operator):
 
     With triples (KK13, or `ahead`: made offline): 1. Both open d = e xor a and h = g xor b, crossing.
     2. z = c xor d b xor h a (xor d h at the server). Cost: 4 bits per AND, 6 for a double one of paired
-    triples.
+       triples.
     Else CotBits: 2 (c2 + 1) bits, 2 (c2 + 2) for a double one.
     """
 
@@ -40,7 +40,7 @@ class Conjunction(Operator):
         if not (self.kind.kk13 or self.ahead):
             return CotBits(self.single, self.double, self.kind).messages()
         size = packed_bytes(self._opened_bits, 1)
-        return Message(CLIENT, size), Message(SERVER, size)
+        return crossing((size, size))
 
     def run(self, party: Party, e: Bytes, g: Bytes, f: Bytes, stock: Stock | None) -> tuple[Bytes, Bytes]:
         """Shares of (e g, e[:double] f)."""

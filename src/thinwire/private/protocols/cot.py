@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from thinwire.private.message import CLIENT, SERVER, Message
+from thinwire.private.message import Message, crossing
 from thinwire.private.ot.batch import Batch
 from thinwire.private.ot.kind import OtKind
 from thinwire.private.ot.packing import pack, packed_bytes, unpack
@@ -64,9 +64,10 @@ class CotPair(Operator):
     chosen: bool = False
 
     def messages(self) -> Messages:
-        rows = [self.kind.row_bytes(count) for count in (self.client_sends, self.server_sends)]
-        replies = [self._reply_bytes(count) for count in (self.server_sends, self.client_sends)]
-        return tuple(Message(role, sizes[role]) for sizes in (rows, replies) for role in (CLIENT, SERVER))
+        counts = self.server_sends, self.client_sends
+        rows_server, rows_client = (self.kind.row_bytes(count) for count in reversed(counts))
+        reply_server, reply_client = (self._reply_bytes(count) for count in counts)
+        return crossing((rows_client, rows_server), (reply_client, reply_server))
 
     def run(self, party: Party, choices: Bytes, correlation: Words) -> tuple[Words, Words]:
         """(r of the COTs in which this party sends, what it receives in the others)."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thinwire.private.message import CLIENT, SERVER, Message
+from thinwire.private.message import crossing
 from thinwire.private.ot.kind import OtKind
 from thinwire.private.ot.packing import pack_small, packed_bytes, unpack_small
 from thinwire.private.ot.prg import Bytes, Words
@@ -19,8 +19,7 @@ class CotBits(Operator):
     """e g for `single` + `double` shared bits e and, for the first `double` of them, e f.
 
     The cross terms e_0 g_1 and e_1 g_0 are two COTs of bits, one in each direction, in which e is the
-    choice; so
-    e g and e f share one. 1. Rows of the choices, crossing. 2. Corrections, crossing.
+    choice; so e g and e f share one. 1. Rows of the choices, crossing. 2. Corrections, crossing.
 
     Cost: 2 (c2 + 1) bits, 2 (c2 + 2) for a double one.
     """
@@ -32,7 +31,7 @@ class CotBits(Operator):
     def messages(self) -> Messages:
         count = self.single + self.double
         sizes = [self.kind.row_bytes(count), packed_bytes(count + self.double, 1)]
-        return tuple(Message(sender, size) for size in sizes for sender in (CLIENT, SERVER))
+        return crossing(*((size, size) for size in sizes))
 
     def run(self, party: Party, e: Bytes, g: Bytes, f: Bytes) -> Bytes:
         """Shares of e g, then of e[:double] f."""

@@ -1,0 +1,90 @@
+"""Reports: what is counted as a step, the phase and what follows it, and how numbers are said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+import torch
+from torch import nn
+
+from thinwire.groups.thread import ThreadGroup, run_ranks
+from thinwire.hooks.compressor import Compressor
+from thinwire.plan import Plan
+from thinwire.policy import Model, Policy
+from thinwire.report import ahead
+
+CPU = torch.device("cpu")
+T = TypeVar("T")
+NET = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 64, 3), nn.Linear(64, 10))
+
+
+def run(codec: str, steps: int, look: Callable[[Compressor], T], world: int = 2) -> T:
+    parameters = list(NET.parameters())
+
+    def work(group: ThreadGroup) -> T:
+        with Compressor(Policy.of(codec), group, CPU, NET) as made:
+            for step in range(steps):
+                generator = torch.Generator().manual_seed(10 * step + group.rank)
+                buffer = torch.randn(sum(p.numel() for p in parameters), generator=generator)
+                made.exchange(buffer, parameters, True, lambda: None)
+                made.wait()
+            return look(made)
+
+    return run_ranks(world, work)[0]
+
+
+@pytest.mark.parametrize("codec", ["topk:0.01", "gradiveq:8"])
+def test_saving_is_no_step(codec: str) -> None:
+    """3 saves made 16,576 bytes a step of 3,482; what is sent in steps is exactly as planned."""
+
+    def look(made: Compressor) -> None:
+        before = made.report()
+        assert before.bytes_per_step == made.plan.step_bytes(step=0)
+        for _ in range(3):
+            made.state_dict(gather=True)
+        after = made.report()
+        assert after.bytes_per_step == before.bytes_per_step
+        assert after.other_bytes > before.other_bytes > 0, "comparing plans, then saving"
+        assert f"{after.other_bytes:,} bytes beside the steps" in str(after)
+
+    run(codec, 2, look)
+
+
+def test_the_phase_is_named_with_what_follows_it() -> None:
+    report = run("gradiveq:8", 1, lambda made: made.report())
+    assert report.ratio == pytest.approx(1.0)
+    assert report.phase == "sample"
+    assert [(later.phase, later.first) for later in report.ahead] == [
+        ("refresh 32", 100),
+        ("project 32", 101),
+    ]
+    assert report.ahead[-1].ratio > 6
+    told = str(report)
+    assert "phase sample, then" in told
+    assert f"project 32 from step 101: about {report.ahead[-1].bytes_per_step:,} bytes a step, 6." in told
+    assert report.to_dict()["ahead"][1]["phase"] == "project 32"
+
+
+def test_phases_that_are_over_are_not_ahead() -> None:
+    made = Plan.of(Policy.of("gradiveq:8"), Model.of(NET), 2)
+    assert [(later.phase, later.first) for later in ahead(made, 300)] == [
+        ("sample", 500),
+        ("refresh 32", 600),
+    ]
+    warm = Plan.of(Policy.of("dgc:0.01,warmup=10"), Model.of(NET), 2)
+    assert [later.phase for later in ahead(warm, 3)] == ["0.015", "0.01"]
+    assert ahead(warm, 50) == ()
+    assert ahead(Plan.of(Policy.of("terngrad"), Model.of(NET), 2), 0) == ()
+
+
+def test_bits_are_said_to_be_sent_bits() -> None:
+    told = str(run("dense", 1, lambda made: made.report(), world=4))
+    assert "bits: sent per element, in both directions; fp32 all-reduce sends 48" in told
+
+
+def test_one_is_singular() -> None:
+    told = str(run("dense", 1, lambda made: made.report(), world=1))
+    assert "dense on 1 worker, 1 step, kernels" in told
+    assert "from each of 1 worker" in str(Plan.of(Policy.of("dense"), Model.of(NET), 1))

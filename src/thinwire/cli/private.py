@@ -183,7 +183,8 @@ def cost(
 ) -> None:
     """Exact bytes and flights before anything runs, and the seconds a link needs for them.
 
-    Seconds are bytes / rate + flights x round trip / 2, without computation.
+    Seconds are bytes / rate + hops x round trip / 2, without computation. Hops are
+    flights, but two messages that cross each other count once.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Records: a finished run is one JSON line (settings, commit, load, result); what is recorded is not run again."""
+"""Records: a finished run is one JSON line (settings, commit, load, result); recorded is not run again."""
 
 from __future__ import annotations
 

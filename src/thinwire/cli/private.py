@@ -327,7 +327,13 @@ def _print_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]
 
     table = Table(title=escape(title), title_justify="left", title_style="bold")
     for head in heads:
-        table.add_column(head, justify="left" if head in ("layer", "operator", "phase") else "right")
+        is_text = head in ("layer", "operator", "phase")
+        table.add_column(
+            head,
+            justify="left" if is_text else "right",
+            no_wrap=head == "phase" or not is_text,
+            overflow="fold",
+        )
     for row in rows:
         table.add_row(*map(escape, row))
     Console().print(table)

@@ -9,7 +9,7 @@ import pytest
 from thinwire.blame import explain
 from thinwire.clock import COMPARE
 from thinwire.errors import PeerError, PlanError
-from thinwire.groups.base import Note
+from thinwire.groups.base import LEFT, UNREACHED, Note
 from thinwire.groups.thread import ThreadGroup
 
 BROKEN = RuntimeError("connection reset")
@@ -46,6 +46,11 @@ class Hearing(ThreadGroup):
         ({0: None, 2: SAW, 3: None}, "rank 0, 30 closed the connection or died"),
         ({0: SAW, 2: SAW}, 'failed in stage "travel": no sign of life from rank 30; look at the log'),
         ({2: SAW}, "no sign of life from rank 0, 30"),
+        ({0: SAW, 2: Note(LEFT, "closed", own=True), 3: SAW}, "rank 20 takes part no more (closed)"),
+        ({0: SAW, 2: Note(LEFT, "closed", own=True), 3: None}, "rank 30 closed the connection or died"),
+        ({0: SAW, 2: UNREACHED, 3: SAW}, "no sign of life from rank 20 since the start"),
+        ({0: SAW, 2: UNREACHED}, "no sign of life from rank 30; look"),
+        ({0: UNREACHED, 2: UNREACHED, 3: UNREACHED}, "all 4 ranks are alive"),
         (
             {0: SAW, 2: SAW, 3: SAW},
             "all 4 ranks are alive: RuntimeError: connection reset; a link broke or was too slow",

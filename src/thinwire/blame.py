@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from thinwire.clock import COMPARE, CONNECT, OUTSIDE
 from thinwire.errors import DriftError, PeerError, PlanError
-from thinwire.groups.base import LEFT, Group, Note
+from thinwire.groups.base import LEFT, UNREACHED, Group, Note
 
 _ON_THE_WIRE = frozenset({"agree", "travel", COMPARE, CONNECT, OUTSIDE})
 
-_STEPS = "all ranks must make the same number of steps, or use torch's Join"
+_STEPS = "look at its log; all ranks must make the same number of steps, or use torch's Join"
 
 
 def explain(error: Exception, stage: str, group: Group) -> Exception:
@@ -48,6 +48,9 @@ def _sentence(notes: Mapping[int, Note | None], stage: str, group: Group) -> str
     silent = set(range(group.size)) - set(notes)
     if silent:
         return f"{failed}: no sign of life from {_ranks(silent, group)}; {advice}"
+    unreached = [rank for rank, note in notes.items() if note is UNREACHED]
+    if 0 < len(unreached) < max(2, group.size - 1):  # if nobody was reached that is a firewall, not a fault
+        return f"{failed}: no sign of life from {_ranks(unreached, group)} since the start; {advice}"
     mine = notes[group.rank]
     return (
         f"{failed} although all {group.size} ranks are alive: {mine.text if mine else ''}; "

@@ -13,7 +13,7 @@ PREPARE = "prepare"
 PLAN = "plan"
 CONNECT = "connect"
 TRAINING = "training"
-OUTSIDE = "DDP's own collective"  # not of the line: DDP rebuilds its buckets and broadcasts buffers
+OUTSIDE = "collective of DDP or of the script"  # not of the line: DDP rebuilds buckets, broadcasts buffers
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from thinwire.errors import PlanError
 
 T = TypeVar("T")
 Act = Callable[[], None]
+LEAVE_S = 2.0  # a process that ends does not wait longer for a job to fail
 
 
 class Worker:
@@ -19,17 +21,28 @@ class Worker:
     Collectives must be issued in the same order on all ranks, hence one thread. After the first error, or
     after `stop`, no job touches the network any more: jobs are skipped and `error` says why. The thread lives
     until it is stopped and then calls `release`: neither may hold what stops it when it is collected.
+    At the end of the process `abort` gets it out of a job: a thread that comes back from native code into
+    an interpreter that is no more would take the process down (SIGABRT).
     """
 
-    def __init__(self, explain: Callable[[Exception], Exception], release: Act = lambda: None) -> None:
+    def __init__(
+        self,
+        explain: Callable[[Exception], Exception],
+        release: Act = lambda: None,
+        abort: Act = lambda: None,
+    ) -> None:
         self.error: Exception | None = None
         self.failed = False  # by a job: being stopped is an error for later jobs, but no failure
-        self._explain, self._release = explain, release
+        self._explain, self._release, self._abort = explain, release, abort
+        self._leaving = False
+        self._idle = threading.Event()
+        self._idle.set()
         self._jobs: queue.SimpleQueue[tuple[Act, Act] | None] = queue.SimpleQueue()
         self._ended = False
         self._ending = threading.RLock()  # a job is either queued before the end, or told of it
         self._thread = threading.Thread(target=self._run, name="thinwire", daemon=True)
         self._thread.start()
+        atexit.register(self._leave)
 
     def submit(self, job: Act, done: Act) -> None:
         """Queues a job; `done` is called after it, whether it worked, failed or was skipped."""
@@ -61,15 +74,23 @@ class Worker:
     def _run(self) -> None:
         while (item := self._jobs.get()) is not None:
             job, done = item
+            self._idle.clear()
             try:
                 if self.error is None:
                     job()
             except Exception as error:  # every kind: whatever failed, the training thread must hear of it
-                self.error, self.failed = self._explain(error), True
+                self.error, self.failed = error if self._leaving else self._explain(error), True
             finally:
                 done()
+                self._idle.set()
             del item, job, done  # a finished job must not keep its bucket alive while the thread waits
         self._end()
+
+    def _leave(self) -> None:
+        if not self._idle.is_set():
+            self._leaving = True
+            self._abort()
+            self._idle.wait(LEAVE_S)
 
     def _end(self) -> None:
         if self.error is None:
@@ -80,6 +101,7 @@ class Worker:
         try:
             self._release()
         finally:
+            atexit.unregister(self._leave)
             with self._ending:
                 self._ended = True
             while not self._jobs.empty():  # what was queued behind the end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from rank import Failure
 from torch import Tensor, nn
 from training import Wrapped, batch, descend, loss_of, mlp, wrap
 
+import thinwire as tw
+from thinwire.groups import torch as torch_group
 from thinwire.transit import PartInTransit
 
 FATAL_STEP = 2  # by then the buckets have been rebuilt
@@ -29,15 +32,15 @@ class Met:
     later: tuple[Failure, ...]
 
 
-def meet(it: Wrapped, before_fatal: Callable[[nn.Module], None]) -> Met:
+def meet(it: Wrapped, before_fatal: Callable[[nn.Module], None], fatal_step: int = FATAL_STEP) -> Met:
     """Trains; `before_fatal` may do its deed before the fatal step, or prepare it."""
-    for step in range(FATAL_STEP):
+    for step in range(fatal_step):
         _train(it.model, step)
     before_fatal(it.model.module)
     start = time.monotonic()
-    first = failure_of(lambda: _train(it.model, FATAL_STEP))
+    first = failure_of(lambda: _train(it.model, fatal_step))
     seconds = time.monotonic() - start
-    return Met(first, seconds, tuple(failure_of(lambda: _train(it.model, FATAL_STEP + 1)) for _ in range(2)))
+    return Met(first, seconds, tuple(failure_of(lambda: _train(it.model, fatal_step + 1)) for _ in range(2)))
 
 
 def _train(model: nn.Module, step: int) -> None:
@@ -53,7 +56,15 @@ def failure_of(act: Callable[[], Any]) -> Failure:
     raise AssertionError("nothing was raised")
 
 
-def signalled(number: int, victim: int, when: str, codec: str, ddp: dict[str, Any]) -> Met:
+def signalled(
+    number: int,
+    victim: int,
+    when: str,
+    codec: str,
+    ddp: dict[str, Any],
+    fatal_step: int = FATAL_STEP,
+    build: Callable[[], nn.Module] = mlp,
+) -> Met:
     """The victim sends itself a signal between two steps, or in the middle of the backward pass."""
 
     def strike(*_: object) -> None:
@@ -65,7 +76,7 @@ def signalled(number: int, victim: int, when: str, codec: str, ddp: dict[str, An
         if dist.get_rank() == victim and when == IN_BACKWARD:
             in_backward_of(net, strike)
 
-    return meet(wrap(mlp(), codec, ddp), before_fatal)
+    return meet(wrap(build(), codec, ddp), before_fatal, fatal_step)
 
 
 def in_backward_of(net: nn.Module, act: Callable[..., None]) -> None:
@@ -100,3 +111,12 @@ def absent(victim: int) -> tuple[Failure, float] | None:
         return None
     start = time.monotonic()
     return failure_of(lambda: wrap(net, "terngrad")), time.monotonic() - start
+
+
+def lost_while_connecting(victim: int) -> tuple[Failure, float]:
+    """The victim dies when all ranks have met and connect to each other."""
+    model = nn.parallel.DistributedDataParallel(mlp())
+    if dist.get_rank() == victim:
+        torch_group._connect = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,return-value]
+    start = time.monotonic()
+    return failure_of(lambda: tw.compress(model, "terngrad")), time.monotonic() - start

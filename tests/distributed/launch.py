@@ -46,7 +46,7 @@ class Server:
 
     def __enter__(self) -> Server:
         env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
+        self._process = self.popen(
             [sys.executable, str(Path(__file__).with_name("forkserver.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -54,6 +54,9 @@ class Server:
             env=env,
         )
         return self
+
+    def popen(self, argv: list[str], **options: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(argv, **options)
 
     def __exit__(self, *_: object) -> None:
         self._process.communicate()

@@ -43,14 +43,14 @@ class Raised:
     failure: Failure
 
 
-def serve(rank: int, world: int, address: str, timeout_s: float) -> None:
+def serve(rank: int, world: int, address: str, timeout_s: float, host: str = "127.0.0.1") -> None:
     """Runs (function, arguments) from the team one by one; every answer is a value or Raised."""
     warnings.simplefilter("error")
     with Client(address) as team:
         team.send((rank, None))
         dist.init_process_group(
             "gloo",
-            store=_store(rank, world, team, timeout_s),
+            store=_store(rank, world, team, timeout_s, host),
             rank=rank,
             world_size=world,
             timeout=timedelta(seconds=timeout_s),
@@ -63,12 +63,12 @@ def serve(rank: int, world: int, address: str, timeout_s: float) -> None:
     sys.exit(task.code)
 
 
-def _store(rank: int, world: int, team: Connection, timeout_s: float) -> dist.Store:
+def _store(rank: int, world: int, team: Connection, timeout_s: float, host: str) -> dist.Store:
     """Rank 0 keeps the store, as in a job without torchrun, on a port that is free for certain."""
     port = 0
     if rank > 0:
         port = team.recv()
-    store = dist.TCPStore("127.0.0.1", port, world, rank == 0, timedelta(seconds=timeout_s), False)
+    store = dist.TCPStore(host, port, world, rank == 0, timedelta(seconds=timeout_s), False)
     if rank == 0:
         team.send(store.port)
     return store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 
@@ -67,8 +68,9 @@ def wait_and_raise(*_: object) -> None:
 def test_with_an_exchange_in_flight(new_team: NewTeam) -> None:
     team = new_team(3)
     team.start(run_away, 1)
-    assert team.leave(Leave(destroy=False, code=5), timeout_s=LATE_S + 5) == [5, 5, 5]
+    assert team.leave(Leave(destroy=False, code=5), timeout_s=LATE_S + 15) == [5, 5, 5]
     for failure in team.collect([0, 2]):
         assert failure.kinds[0] == "PeerError", failure.trace
-        assert "rank 1 closed the connection or died" in failure.text
+        # Its model was collected, or its process had ended, before its peers came.
+        assert re.search(r"rank 1 (takes part no more|closed the connection or died)", failure.text)
     check_silent(team, range(3))

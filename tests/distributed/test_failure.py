@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from failing import BETWEEN_STEPS, IN_BACKWARD, Met, absent, broken_encode, signalled
+from failing import BETWEEN_STEPS, IN_BACKWARD, Met, absent, broken_encode, lost_while_connecting, signalled
 from launch import Gone, NewTeam, Server, Team
 from rank import Failure
+from training import mlp, normed
 
 TIMEOUT_S = 10.0
 SOON_S = 5.0  # a dead peer's connections close at once; this leaves room for a busy machine
@@ -46,6 +47,46 @@ def test_a_killed_rank_is_named(new_team: NewTeam, codec: str, victim: int, when
     for rank in survivors_of(team, victim):
         check_met(answers[rank], f"rank {victim} closed the connection or died")
         assert answers[rank].seconds < SOON_S
+
+
+IN_FORWARD = {
+    "second step, when DDP rebuilds its buckets": (1, mlp),
+    "buffers, which DDP broadcasts": (3, normed),
+}
+
+
+@pytest.mark.parametrize("what", IN_FORWARD)
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_dead_rank_that_ddp_meets_first_is_named(new_team: NewTeam, victim: int, what: str) -> None:
+    """DDP's own collectives raise in the forward pass; a peer that waits in one for another survivor too."""
+    team = new_team(4, 20.0)
+    fatal_step, build = IN_FORWARD[what]
+    answers = team.answers(
+        signalled, signal.SIGKILL, victim, BETWEEN_STEPS, "terngrad", {}, fatal_step, build
+    )
+    for rank in survivors_of(team, victim):
+        check_met(answers[rank], f"rank {victim} closed the connection or died")
+        assert answers[rank].seconds < SOON_S
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_that_dies_while_connecting_is_named(new_team: NewTeam, victim: int) -> None:
+    team = new_team(3, 20.0)
+    answers = team.answers(lost_while_connecting, victim)
+    for rank in survivors_of(team, victim):
+        failure, seconds = answers[rank]
+        check_peer_error(failure, f"rank {victim} closed the connection or died")
+        assert seconds < SOON_S
+
+
+def test_a_dead_rank_is_named_in_the_first_step_of_a_static_graph(new_team: NewTeam) -> None:
+    """There DDP waits for a collective of its own before any callback of ours."""
+    team = new_team(3, 20.0)
+    answers = team.answers(
+        signalled, signal.SIGKILL, 1, IN_BACKWARD, "terngrad", {"static_graph": True}, 0, mlp
+    )
+    for rank in survivors_of(team, 1):
+        check_met(answers[rank], "rank 1 closed the connection or died")
 
 
 def check_met_with_unused(met: Any, *words: str) -> None:

@@ -24,6 +24,12 @@ def mlp(dtype: torch.dtype = torch.float32) -> nn.Module:
     return nn.Sequential(*layers).to(dtype)
 
 
+def normed() -> nn.Module:
+    """With running means, which DDP broadcasts in every forward pass."""
+    torch.manual_seed(7)
+    return nn.Sequential(nn.Linear(20, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 65))
+
+
 def one_layer() -> nn.Module:
     """15 elements: odd, and a multiple of 3 and 5, so that any padding would move the shards of a ring."""
     torch.manual_seed(7)

@@ -83,6 +83,36 @@ def test_a_private_run_equals_the_oracle_and_its_prediction(name: str, net: str)
             assert [(*row[:3], replace(row[3], flights=0)) for row in rows] == told
 
 
+@pytest.mark.parametrize("name", ["S2", "S4", "ours", "ours-wan"])
+def test_shortcuts_of_their_own_width_and_a_pool_behind_the_relu(name: str) -> None:
+    graph = residual_net("W3A5R8")
+    net = Sketch("late", (1, 6, 6), 4, read_bits("W3A5"))
+    late = calm(
+        net.finish(
+            net.linear("fc", net.max_pool("pool", net.relu("relu", net.conv("conv", "input", 3)), 2, 2), 4)
+        )
+    )
+    for each in (graph, late):
+        server, client = players(each, VARIANTS[name], 2)
+        x = random_pictures(each, 2)
+        both(server.setup, client.setup)
+        assert np.array_equal(infer(server, client, x), oracle.run(server.program.graph, x))
+        rows = [(r.layer, r.operator, r.phase, r.traffic) for r in client.rows if r.traffic.frames]
+        assert rows == predicted(client.program)
+
+
+@pytest.mark.parametrize("name", ["ours", "S6-clamp", "ours-wan"])
+def test_the_clamp_is_exact_where_much_overflows(name: str) -> None:
+    graph = build("digits", read_bits("W4A3"))
+    low = {node.name: replace(node, shift=max(0, node.shift - 3)) for node in graph.of(Requant)}
+    wild = graph.map(lambda node: low.get(node.name, node))
+    server, client = players(wild, VARIANTS[name], 4)
+    x = random_pictures(wild, 4)
+    assert sum(each.count for each in oracle.overflows(server.program.graph, x)) > 500
+    both(server.setup, client.setup)
+    assert np.array_equal(infer(server, client, x), oracle.run(server.program.graph, x))
+
+
 def test_only_the_class_is_revealed_when_the_output_is_an_argmax() -> None:
     graph = calm(build("digits", read_bits("W3A6")))
     shown = graph.map(lambda node: replace(node, argmax=True) if isinstance(node, Output) else node)

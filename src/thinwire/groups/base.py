@@ -23,6 +23,9 @@ class Note:
     own: bool
 
 
+UNREACHED = Note("meet", "no connection to it was ever made", own=False)  # stands for what it might say
+
+
 class Pending(Protocol):
     """An act under way. Its tensors must not be touched before `wait` has returned."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -14,6 +13,7 @@ from torch.distributed import distributed_c10d
 
 from thinwire.errors import PeerError
 from thinwire.groups.base import Note
+from thinwire.groups.making import Making
 
 T = TypeVar("T")
 DECLINE_S = 2.0  # a rank that gives up does not wait longer for a store that does not answer
@@ -75,21 +75,13 @@ class Meeting:
 
     def _ask(self, question: Callable[[], T], timeout_s: float) -> T:
         """Asks the store, on a thread of its own: a store whose keeper is stopped never answers."""
-        answers: list[T] = []
-        failures: list[Exception] = []
-
-        def ask() -> None:
-            try:
-                answers.append(question())
-            except Exception as error:
-                failures.append(error)
-
-        thread = threading.Thread(target=ask, name="thinwire store", daemon=True)
-        thread.start()
-        thread.join(timeout_s)
-        if answers:
-            return answers[0]
-        trouble = failures[0] if failures else TimeoutError(f"no answer in {timeout_s:g} s")
+        asking = Making(question)
+        try:
+            if asking.over(timeout_s):
+                return asking.result()
+            trouble: Exception = TimeoutError(f"no answer in {timeout_s:g} s")
+        except Exception as error:
+            trouble = error
         raise PeerError(
             "the store of torch.distributed is gone or does not answer; rank 0 keeps it, or the agent of "
             f"torchrun: look at the log of rank 0 ({trouble})"

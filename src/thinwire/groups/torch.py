@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from torch.distributed import distributed_c10d
 
 from thinwire.errors import PlanError
 from thinwire.groups.base import LEFT, SMALL_BYTES, Done, Group, Note, Pending
+from thinwire.groups.making import Making
 from thinwire.groups.meeting import Meeting
 from thinwire.groups.witness import Door, Witness
 
@@ -22,6 +24,9 @@ from thinwire.groups.witness import Door, Witness
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _CONFESSION_SHARE = 0.15  # of the timeout: kept back for finding out who failed
 _CONFESSION_MAX_S = 10.0
+_LATE_S = 2.0  # a peer in a collective of DDP fails after the full timeout, and may have begun later
+_WORDS_OF_GLOO = ("gloo/", "Application timeout caused pair closure", "Connection closed by peer")
+_GLANCE_S = 0.05  # between two looks whether all peers are still there
 
 
 class TorchGroup(Group):
@@ -52,8 +57,19 @@ class TorchGroup(Group):
         name = self._meeting.name(patience_s)
         with contextlib.closing(Door(_store_host())) as door:
             cards = self._meeting.attend(door.card(), patience_s)
-            self._witness = door.witness(self.rank, cards, confession_s)
-        self._made = _connect(self._parent, name, self._backend, patience_s)
+            self._witness = door.witness(self.rank, cards, confession_s + _LATE_S)
+        self._made = self._connected(name, patience_s)
+
+    def _connected(self, name: str, timeout_s: float) -> dist.ProcessGroup:
+        """The process group; a peer that dies before it is made is met at once: gloo may try for 30 s."""
+        assert self._witness is not None
+        making = Making(lambda: _connect(self._parent, name, self._backend, timeout_s))
+        deadline = time.monotonic() + timeout_s
+        while not making.over(_GLANCE_S):
+            if self._witness.somebody_ended() or time.monotonic() > deadline:
+                making.abandon(dist.destroy_process_group)
+                raise RuntimeError("the ranks found no connection to each other")
+        return making.result()
 
     @property
     def _group(self) -> dist.ProcessGroup:
@@ -123,7 +139,7 @@ def hang_up(group: dist.ProcessGroup) -> None:
 
 def on_the_wire(error: BaseException) -> bool:
     """Whether a backend raised it: torch has no class for what gloo says."""
-    return isinstance(error, dist.DistError) or "gloo/" in str(error)
+    return isinstance(error, dist.DistError) or any(words in str(error) for words in _WORDS_OF_GLOO)
 
 
 class _Then:

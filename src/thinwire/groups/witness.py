@@ -11,13 +11,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from thinwire.groups.base import Note
+from thinwire.groups.base import UNREACHED, Note
 
 TEXT_MAX = 600
 LETTER_MAX = 8192  # bytes of a note; json makes at most 6 of a character
 GRACE_S = 1.0  # once somebody is found at fault the others have so long to say something too
 CONNECT_S = 2.0  # for each address of a peer
-UNREACHED = Note("connect", "no connection to it was ever made", own=False)
 
 
 class Witness:
@@ -54,6 +53,10 @@ class Witness:
                     if self._listen(key.data, found):
                         selector.unregister(key.fileobj)
         return found
+
+    def somebody_ended(self) -> bool:
+        """Whether a peer has said something, or is gone; waits for nothing."""
+        return any(self._listen(peer, {}) for peer in self._sockets)
 
     def tell(self, note: Note) -> None:
         """Says it to every peer; none is waited for."""

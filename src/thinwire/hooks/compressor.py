@@ -80,7 +80,9 @@ class Compressor:
             warn_idle(self.plan, policy)
         # Neither may hold the compressor: its thread would keep alive what ends it.
         clock = self.engine.clock
-        self._worker = Worker(lambda error: blame.explain(error, clock.current, group), group.close)
+        self._worker = Worker(
+            lambda error: blame.explain(error, clock.current, group), group.close, group.abort
+        )
         self._release_with(self)
 
     @property
@@ -287,9 +289,14 @@ class Compressor:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Closes; if the block failed the other ranks are told why this one takes part no more."""
+        """Closes; if the block failed the other ranks are told why this one takes part no more.
+
+        An error of a collective that is not ours gets a note that names who is to blame for it.
+        """
         if isinstance(error, Exception):
-            self.fail(error, OUTSIDE if on_the_wire(error) else TRAINING)
+            named = self.fail(error, OUTSIDE if on_the_wire(error) else TRAINING)
+            if named is not error:
+                error.add_note(f"thinwire: {named}")
         self.close()
 
     def _release_with(self, thing: object) -> None:

@@ -39,7 +39,7 @@ def hook(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Te
     in_backward = _raise_after_backward(state)
     done = lambda: future.set_result(buffer)  # noqa: E731
     state.exchange(buffer, bucket.parameters(), bucket.is_last(), done, shadowing=not in_backward)
-    if not in_backward:  # a rank that has run out of inputs (Join) shadows the others
+    if not in_backward or (bucket.is_last() and _waits_within(state)):
         state.wait()
     return future
 
@@ -220,6 +220,16 @@ def _raise_after_backward(state: Compressor) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def _waits_within(state: Compressor) -> bool:
+    """Whether DDP itself waits before any callback of ours can run, and would raise an error of its own.
+
+    In its first step a static graph is reduced by one callback, with a collective of DDP's own at its end. (A
+    rank that has run out of inputs, Join, is in no backward pass at all.)
+    """
+    model = state.owner()
+    return isinstance(model, DistributedDataParallel) and model.static_graph and state.engine.step == 0
 
 
 def _refuse(state: Compressor, buffer: torch.Tensor) -> None:

@@ -23,10 +23,7 @@ def guard(model: DistributedDataParallel, compressor: Compressor) -> None:
 
 
 class Guarded:
-    """A method of one model that explains the errors of its collectives.
-
-    It holds nobody: the model holds it. A model that is copied or pickled gets its plain method back.
-    """
+    """A method of one model that explains errors of its collectives; it holds nobody, the model holds it."""
 
     def __init__(self, model: DistributedDataParallel, name: str, compressor: Compressor) -> None:
         self._model, self._name, self._compressor = weakref.ref(model), name, weakref.ref(compressor)
@@ -44,6 +41,3 @@ class Guarded:
             if broken:
                 hang_up(model.process_group)  # no peer shall wait for this rank in it
             raise compressor.fail(error, OUTSIDE) from error
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (self._model(), self._name)

@@ -12,10 +12,11 @@ from thinwire.private.net.nodes import Add, MaxPool, Node, Output, Requant, SumP
 from thinwire.private.ot.packing import packed_bytes
 from thinwire.private.ot.prg import Words
 from thinwire.private.protocols.extend import Extend
-from thinwire.private.protocols.linear import ActivationBits, Sirnn, SirnnSwapped, WeightBits, ring_matmul
+from thinwire.private.protocols.linear import ActivationBits, WeightBits, ring_matmul
 from thinwire.private.protocols.pool import Argmax, Max
 from thinwire.private.protocols.requant import Requant as RequantOperator
 from thinwire.private.protocols.ring import decode, encode, reduce
+from thinwire.private.protocols.sirnn import Sirnn, SirnnSwapped
 from thinwire.private.protocols.truncate import Truncate
 from thinwire.private.rings import ACTIVATION_BITS, WEIGHT_BITS, Rings, half
 from thinwire.private.step import OFFLINE, ONLINE, SETUP, Run, Step

@@ -28,10 +28,8 @@ class Rings:
     """The plan of widths for a graph under a variant.
 
     An activation lives in l_x + 1 bits with a top bit of 0, or in l_x bits where nothing is known of it.
-    It is
-    extended once, to the widest ring that one of its readers asks for. A product has its accumulator's
-    width; a
-    max pool or an argmax asks for one bit more, for differences.
+    It is extended once, to the widest ring that one of its readers asks for. A product has its
+    accumulator's width; a max pool or an argmax asks for one bit more, for differences.
     """
 
     graph: Graph
@@ -96,9 +94,9 @@ class Rings:
         return not self.variant.residual_at_accumulator and isinstance(self.reader(layer), Add)
 
     def cut(self, node: Node) -> int:
-        """Bits that SiRNN's first truncation takes off this accumulator: at most e, and only where no
-        bit of the
-        result can change: behind a sum only if the shortcut ends above them.
+        """Bits that SiRNN's first truncation takes off this accumulator: at most e, and none that matters.
+
+        Behind a sum only those below the shortcut: else the rounding of the result could change.
         """
         if self.variant.single_truncation or not node.value.signed:
             return 0

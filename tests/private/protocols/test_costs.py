@@ -11,9 +11,10 @@ from thinwire.private.ot.kind import OtKind
 from thinwire.private.protocols.b2a import B2A, Mux
 from thinwire.private.protocols.comparison import Mill
 from thinwire.private.protocols.extend import ONE_COT, SIRNN, Extend
-from thinwire.private.protocols.linear import Shape, Sirnn, SirnnSwapped, WeightBits
+from thinwire.private.protocols.linear import Shape, WeightBits
 from thinwire.private.protocols.operator import Operator
 from thinwire.private.protocols.sign import Msb, Relu
+from thinwire.private.protocols.sirnn import Sirnn, SirnnSwapped
 from thinwire.private.protocols.truncate import Truncate
 
 KIND = OtKind.read("kk13+iknp")

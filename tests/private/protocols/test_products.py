@@ -8,16 +8,10 @@ from tests.private.pair import Pair, both
 
 from thinwire.private.ot.prg import Words
 from thinwire.private.protocols.extend import SIRNN, UNKNOWN
-from thinwire.private.protocols.linear import (
-    ActivationBits,
-    Shape,
-    Sirnn,
-    SirnnSwapped,
-    WeightBits,
-    ring_matmul,
-)
+from thinwire.private.protocols.linear import ActivationBits, Shape, WeightBits, ring_matmul
 from thinwire.private.protocols.operator import Operator
 from thinwire.private.protocols.ring import encode, reduce
+from thinwire.private.protocols.sirnn import Sirnn, SirnnSwapped
 
 SHAPES = [
     Shape(3, 5, 7, 2),

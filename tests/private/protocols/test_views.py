@@ -15,12 +15,13 @@ from thinwire.private.protocols.b2a import B2A, Blend, Mux
 from thinwire.private.protocols.comparison import Comparison, Mill
 from thinwire.private.protocols.extend import ONE_COT, SIRNN, Extend
 from thinwire.private.protocols.forest import Forest, Tree
-from thinwire.private.protocols.linear import ActivationBits, Shape, Sirnn, SirnnSwapped, WeightBits
+from thinwire.private.protocols.linear import ActivationBits, Shape, WeightBits
 from thinwire.private.protocols.operator import Operator
 from thinwire.private.protocols.party import Party
 from thinwire.private.protocols.pool import Argmax
 from thinwire.private.protocols.requant import Requant
 from thinwire.private.protocols.sign import Relu, Wrap, WrapMsbKnown
+from thinwire.private.protocols.sirnn import Sirnn, SirnnSwapped
 from thinwire.private.protocols.truncate import Truncate
 
 COUNT = 4096

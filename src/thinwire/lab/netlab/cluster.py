@@ -86,6 +86,11 @@ class Netlab:
             self._shape.apply(host, INTERFACE)
             self._shape.apply(self._switch, f"port{rank}")
 
+    def plug(self, rank: int, connected: bool) -> None:
+        """Pull a host's cable out of the switch, or put it back, also while a command runs."""
+        self._host(rank)  # checks
+        run_tool("ip", "-n", self._switch, "link", "set", f"port{rank}", "up" if connected else "down")
+
     def counters(self, rank: int) -> Counters:
         """What the interface of a host has sent and received since the lab was made."""
         return counters_of(self._host(rank), INTERFACE)

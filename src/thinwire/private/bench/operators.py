@@ -15,10 +15,11 @@ from thinwire.private.message import CLIENT, SERVER
 from thinwire.private.ot.kind import OtKind
 from thinwire.private.protocols.b2a import B2A, Mux
 from thinwire.private.protocols.extend import SIRNN, Extend
-from thinwire.private.protocols.linear import Shape, Sirnn, SirnnSwapped
+from thinwire.private.protocols.linear import Shape
 from thinwire.private.protocols.operator import Operator
 from thinwire.private.protocols.party import Party
 from thinwire.private.protocols.sign import Msb, Relu, Wrap
+from thinwire.private.protocols.sirnn import Sirnn, SirnnSwapped
 from thinwire.private.protocols.truncate import Ars, Truncate
 
 COUNT = 65_536

@@ -3,10 +3,9 @@
 1. Set-up: 256 ordinary OTs in the other direction give the sender k_p^{s_p}, the receiver both k_p^0, k_p^1.
 2. For choices j the receiver sends u_p = PRG(k_p^0) xor PRG(k_p^1) xor C(j)_p, C the Walsh-Hadamard code; the
    sender gets q_i = t_i xor (C(j_i) and s).
-3. Pad of message j: H(rho(x_low) xor x_high, i), x = q_i xor (C(j) and s): the receiver has that of its
-j only.
-   Two codewords differ in 64 places of each half, so a guess of x needs 128 bits of s. rho is AES under a
-   second key of the session.
+3. Pad of message j: H(rho(x_low) xor x_high, i), x = q_i xor (C(j) and s): the receiver has that of its j
+   only. Two codewords differ in 64 places of each half, so a guess of x needs 128 bits of s. rho is AES
+   under a second key of the session.
 
 Cost: 256 + N * m bits for messages of m bits; the seeds cost 256 ordinary OTs, once.
 """

@@ -45,8 +45,8 @@ class B2A(Operator):
 class Mux(Operator):
     """MUX_l: b * x of a shared bit and a shared number: two COTs, D_i = x_i (1 - 2 b_i), choice b_{1-i}.
 
-    b x_i = b_i x_i + b_{1-i} x_i (1 - 2 b_i). Cost: 2 (c2 + l) bits; `chosen`, as in SCI's ReLU: 2 (c2 +
-    2 l).
+    b x_i = b_i x_i + b_{1-i} x_i (1 - 2 b_i). Cost: 2 (c2 + l) bits; `chosen`, as in SCI's ReLU: 2 (c2 + 2
+    l).
     """
 
     count: int

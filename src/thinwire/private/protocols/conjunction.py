@@ -22,7 +22,7 @@ class Conjunction(Operator):
 
     With triples (KK13, or `ahead`: made offline): 1. Both open d = e xor a and h = g xor b, crossing.
     2. z = c xor d b xor h a (xor d h at the server). Cost: 4 bits per AND, 6 for a double one of paired
-    triples.
+       triples.
     Else CotBits: 2 (c2 + 1) bits, 2 (c2 + 2) for a double one.
     """
 

@@ -19,8 +19,7 @@ class CotBits(Operator):
     """e g for `single` + `double` shared bits e and, for the first `double` of them, e f.
 
     The cross terms e_0 g_1 and e_1 g_0 are two COTs of bits, one in each direction, in which e is the
-    choice; so
-    e g and e f share one. 1. Rows of the choices, crossing. 2. Corrections, crossing.
+    choice; so e g and e f share one. 1. Rows of the choices, crossing. 2. Corrections, crossing.
 
     Cost: 2 (c2 + 1) bits, 2 (c2 + 2) for a double one.
     """

@@ -49,9 +49,8 @@ class Forest:
 
     A stage holds pairs (high, low): tree `high` becomes the comparison of its bits above those of tree `low`.
     Low trees keep their own result, so that comparisons with equal low bits pay for them once.
-    The last `twins` trees compare the same number of the client's with several of the server's: one
-    lookup per
-    digit answers them all.
+    The last `twins` trees compare the same number of the client's with several of the server's: one lookup
+    per digit answers them all.
     """
 
     trees: tuple[Tree, ...]
@@ -92,8 +91,7 @@ def stacked(*parts: int, tops: int) -> Forest:
     """`tops` comparisons whose bits differ in the highest part only: lower parts are compared once.
 
     parts: bits of the parts, lowest first; parts of 0 bits are left out. The last `tops` trees are the
-    results;
-    tree 0 is the comparison of the lowest part alone.
+    results; tree 0 is the comparison of the lowest part alone.
 
     >>> stacked(8, 9, tops=2).stages
     (((1, 0), (2, 0)),)

@@ -26,8 +26,7 @@ def _rounds(size: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Max(Operator):
-    """The largest of `size` numbers, `count` times. Differences must fit the ring (one bit more than the
-    numbers).
+    """The largest of `size` numbers, `count` times; their differences must fit the ring.
 
     Round by round, pairs (a, b): max = b + ReLU(a - b). Cost: size - 1 times Mill(l - 1) + 2 (c2 + l).
     """

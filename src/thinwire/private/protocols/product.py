@@ -36,8 +36,7 @@ class Seeds:
 
 @dataclass(frozen=True)
 class BitProduct(Operator):
-    """Shares of A B mod 2^L: the receiver holds A (rows x depth) in `bits` bits, the sender B (depth x
-    length).
+    """Shares of A B mod 2^L: the receiver holds A (rows x depth), `bits` bits each, the sender B.
 
     1. Seeds: one OT per bit of A (c2 bits each).
     2. For bit i of entry (a, c), weight 2^i: a COT of the vector B_c, `length` elements of L - i bits, for
@@ -177,8 +176,7 @@ class BitProduct(Operator):
 
 @dataclass(frozen=True)
 class WrapProduct(Operator):
-    """SiRNN's product of shared wrap bits with a matrix: shares of factor * [w] B, as SCI does it:
-    chosen OTs.
+    """SiRNN's product of shared wrap bits with a matrix B (depth x length), by chosen OTs as in SCI.
 
     w = f xor c, f with the sender, c with the receiver, one per entry of (rows x depth). The sender draws its
     share and sends (share + (f xor c) B_c) for c = 0 and c = 1. Result: minus 2^shift times the product.

@@ -1,0 +1,92 @@
+"""The witness: words are heard after their rank ended, who ends without one is gone, strangers stay out."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from thinwire.groups.base import LEFT, UNREACHED, Note
+from thinwire.groups.witness import Door, Witness
+
+SAW = Note("travel", "RuntimeError: connection reset \N{BEACH WITH UMBRELLA}\n", own=False)
+MINE = Note("encode", "ValueError: no", own=True)
+PATIENCE_S = 0.5
+
+
+def meet(ranks: list[int], size: int, patience_s: float = PATIENCE_S) -> list[Witness]:
+    """Witnesses of these ranks; others of the world never come."""
+    doors = [Door("127.0.0.1") for _ in range(size)]
+    cards = [door.card() for door in doors]
+    made: dict[int, Witness] = {}
+
+    def come(rank: int) -> None:
+        made[rank] = doors[rank].witness(rank, cards, patience_s)
+
+    for rank in set(range(size)) - set(ranks):
+        doors[rank].close()
+    threads = [threading.Thread(target=come, args=(rank,)) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for door in doors:
+        door.close()
+    return [made[rank] for rank in ranks]
+
+
+@pytest.fixture
+def three() -> Iterator[list[Witness]]:
+    witnesses = meet([0, 1, 2], 3, 5.0)
+    for witness in witnesses:
+        witness._patience_s = PATIENCE_S
+    yield witnesses
+    for witness in witnesses:
+        witness.close()
+
+
+def test_who_ended_without_a_word_is_gone_and_who_said_something_is_heard(three: list[Witness]) -> None:
+    three[1].tell(SAW)
+    three[1].close()
+    three[2].close()
+    assert three[0].swap(SAW) == {0: SAW, 1: SAW, 2: None}
+
+
+def test_who_says_nothing_is_missing(three: list[Witness]) -> None:
+    three[1].tell(SAW)
+    assert three[0].swap(SAW) == {0: SAW, 1: SAW}
+
+
+def test_the_first_word_counts(three: list[Witness]) -> None:
+    three[1].tell(MINE)
+    three[1].tell(Note(LEFT, "closed", own=True))
+    three[2].tell(SAW)
+    assert three[0].swap(SAW) == {0: SAW, 1: MINE, 2: SAW}
+    assert three[2].swap(SAW) == {0: SAW, 1: MINE, 2: SAW}  # what rank 0 said in its swap waits here
+
+
+def test_somebody_ended(three: list[Witness]) -> None:
+    assert not three[0].somebody_ended()
+    three[2].close()
+    assert three[0].somebody_ended()
+
+
+def test_a_rank_that_was_never_reached_is_not_waited_for() -> None:
+    first, third = meet([0, 2], 3)
+    assert first.swap(SAW)[1] is UNREACHED
+    assert third.swap(SAW)[1] is UNREACHED
+    first.close()
+    third.close()
+
+
+def test_strangers_are_not_let_in() -> None:
+    door = Door("127.0.0.1")
+    card = door.card()
+    with socket.create_connection(("127.0.0.1", card["port"])) as stranger:
+        stranger.sendall(b"let me in 1\n")
+        witness = door.witness(0, [card, card], PATIENCE_S)
+        assert witness.swap(SAW) == {0: SAW, 1: UNREACHED}
+    witness.close()
+    door.close()

@@ -84,7 +84,7 @@ def pareto(
     searched: Annotated[
         str | None, typer.Option(help="Rivals that get a search of equal bytes; default: all.")
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Runs of each kind.", min=1)] = 3,
+    seeds: Annotated[str, typer.Option(help="A run of each kind for each of these seeds.")] = "0,1,2",
     epochs: Epochs = None,
     float_epochs: FloatEpochs = None,
     one_float: Annotated[
@@ -94,6 +94,7 @@ def pareto(
     activations: Activations = "2,3,4,5,6,8",
     sensitivity: Measure = "fisher",
     work: Annotated[Path, typer.Option(help="Where floating-point weights are kept.")] = Path("runs/private"),
+    models: Annotated[Path | None, typer.Option(help="Where model files of new runs go.")] = None,
     docs: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("docs"),
     recorded: Annotated[bool, typer.Option(help="Only draw what is recorded, run nothing.")] = False,
     data: Data = None,
@@ -122,7 +123,7 @@ def pareto(
             study = Study(
                 plan_for(task, net, data),
                 _words(rivals),
-                seeds,
+                parse_seeds(seeds),
                 work,
                 float_schedule(task, float_epochs).epochs,
                 grid_schedule(task, epochs).epochs,
@@ -131,6 +132,7 @@ def pareto(
                 parse_widths(activations),
                 sensitivity,
                 None if searched is None else _words(searched),
+                models,
                 tell=tell,
             )
             rows = list(study.run(lambda row: typer.echo(json_.dumps(row)) if json else None))
@@ -162,6 +164,14 @@ def parse_widths(text: str) -> tuple[int, ...]:
     if not words or not all(word.isdigit() and 1 <= int(word) <= 24 for word in words):
         raise LabError(f'"{text}" are no bit widths: write whole numbers from 1 to 24, like 2,3,4')
     return tuple(sorted({int(word) for word in words}))
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Seeds of a text such as 0,1,2."""
+    words = _words(text)
+    if not words or not all(word.isdigit() for word in words):
+        raise LabError(f'"{text}" are no seeds: write whole numbers, like 0,1,2')
+    return tuple(dict.fromkeys(int(word) for word in words))
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -8,15 +8,16 @@ import pytest
 
 from thinwire.errors import LabError
 from thinwire.private.bench.record import Records
+from thinwire.private.net.twq import read_twq
 from thinwire.private.train.pareto import Row, picture, points, table, verdict
 from thinwire.private.train.plans import plan_for
-from thinwire.private.train.prices import priced
+from thinwire.private.train.prices import picture_bytes, priced
 from thinwire.private.train.study import Study
 
 
 def test_a_search_costs_no_more_than_its_rival_and_runs_once(tmp_path: Path) -> None:
     records = Records("accuracy", tmp_path)
-    study = Study(plan_for("digits"), ("W3A3",), 1, tmp_path, 1.0, 0.2, records=records)
+    study = Study(plan_for("digits"), ("W3A3",), (0,), tmp_path, 1.0, 0.2, models=tmp_path, records=records)
     uniform, searched = study.run()
     # training may still move a step, and with it what a shift costs
     assert 0.8 * uniform["bytes"] < searched["bytes"] < 1.01 * uniform["bytes"]
@@ -24,6 +25,8 @@ def test_a_search_costs_no_more_than_its_rival_and_runs_once(tmp_path: Path) -> 
     assert set(searched["bits"]["weights"]) == {"conv2", "conv3"}
     assert priced(searched)["bytes"] == searched["bytes"]
     assert priced({**uniform, "bits": searched["bits"]})["bytes"] != uniform["bytes"]
+    model = read_twq(tmp_path / "digits-search-W3A3-0.twq")
+    assert picture_bytes(model.graph) == searched["bytes"]
     lines = records.path.read_text()
     assert list(study.run()) == [uniform, searched]
     assert records.path.read_text() == lines

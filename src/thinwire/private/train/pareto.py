@@ -99,12 +99,13 @@ def picture(found: Sequence[Point], title: str, path: Path) -> None:
             continue
         x = [point.num_bytes / 1e6 for point in own]
         axes.plot(x, [100 * point.accuracy for point in own], "o-", color=colour, label=NAMES[kind])
-        for place, point in zip(x, own, strict=True):
+        for index, (place, point) in enumerate(zip(x, own, strict=True)):
             heights = [100 * value for value in point.accuracies.values()]
             axes.plot([place] * len(heights), heights, "_", color=colour, alpha=0.6, markersize=9)
             if kind == "uniform":
                 at = (place, 100 * point.accuracy)
-                axes.annotate(point.rival, at, (4, -13), textcoords="offset points", fontsize=8, color=colour)
+                offset = (4, -13) if index % 2 else (4, 7)  # neighbours' names do not meet
+                axes.annotate(point.rival, at, offset, textcoords="offset points", fontsize=8, color=colour)
     axes.set_xlabel("MB per private picture (both directions, set-up not counted)")
     axes.set_ylabel("test accuracy in %")
     axes.set_title(title, loc="left", fontsize=11)

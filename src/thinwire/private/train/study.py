@@ -11,6 +11,7 @@ from typing import Any
 
 from thinwire.private.bench.record import Records
 from thinwire.private.net.bits import Bits, bits_to_facts, read_bits
+from thinwire.private.net.twq import Model, write_twq
 from thinwire.private.train.fit import float_schedule, grid_schedule
 from thinwire.private.train.plans import Plan
 from thinwire.private.train.prices import picture_bytes, shifts_of
@@ -34,7 +35,7 @@ class Study:
 
     plan: Plan
     rivals: tuple[str, ...]
-    seeds: int
+    seeds: tuple[int, ...]
     work: Path
     float_epochs: float
     epochs: float
@@ -43,12 +44,13 @@ class Study:
     activations: tuple[int, ...] = (2, 3, 4, 5, 6, 8)
     measure: str = "fisher"
     searched: tuple[str, ...] | None = None  # rivals that get a search beside them; None: all
+    models: Path | None = None  # where model files of new runs go
     records: Records = RECORDS
     tell: Tell = field(default=lambda *_: None, repr=False)
 
     def run(self, say: Callable[[Row], None] = lambda _: None) -> Iterator[Row]:
         """Every run that is not recorded yet; yields all rows."""
-        for seed in range(self.seeds):
+        for seed in self.seeds:
             start = _Start(self, 0 if self.one_float else seed)
             for rival in self.rivals:
                 kinds = (
@@ -88,6 +90,11 @@ class Study:
             float_accuracy=start.accuracy,
             tell=self.tell,
         )
+        if self.models is not None:
+            self.models.mkdir(parents=True, exist_ok=True)
+            name = f"{self.plan.name}-{kind}-{rival}-{seed}.twq".replace(":", "-")
+            facts = {"net": self.plan.name, "task": self.plan.pictures.task, "seed": seed, **result.row()}
+            write_twq(self.models / name, Model(result.graph, facts))
         return {
             **result.row(),
             "bytes": picture_bytes(result.graph),

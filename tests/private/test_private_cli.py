@@ -67,7 +67,7 @@ def test_cost_adds_up_and_a_slower_link_takes_longer(model: Path) -> None:
     assert sum(row["bytes"] for row in layers) == ends[-1]["bytes"] == sum(row["bytes"] for row in ends[:3])
     assert slow[-1]["seconds"] > plain[-1]["seconds"]
     assert slow[-1]["seconds"] == pytest.approx(
-        slow[-1]["bytes"] * 8 / 1e6 + slow[-1]["flights"] * 0.05, rel=1e-9
+        slow[-1]["bytes"] * 8 / 1e6 + slow[-1]["hops"] * 0.05, rel=1e-9
     )
 
 

@@ -183,7 +183,8 @@ def cost(
 ) -> None:
     """Exact bytes and flights before anything runs, and the seconds a link needs for them.
 
-    Seconds are bytes / rate + flights x round trip / 2, without computation.
+    Seconds are bytes / rate + hops x round trip / 2, without computation. Hops are
+    flights, but two messages that cross each other count once.
 
     \b
     Examples:
@@ -326,7 +327,13 @@ def _print_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]
 
     table = Table(title=escape(title), title_justify="left", title_style="bold")
     for head in heads:
-        table.add_column(head, justify="left" if head in ("layer", "operator", "phase") else "right")
+        is_text = head in ("layer", "operator", "phase")
+        table.add_column(
+            head,
+            justify="left" if is_text else "right",
+            no_wrap=head == "phase" or not is_text,
+            overflow="fold",
+        )
     for row in rows:
         table.add_row(*map(escape, row))
     Console().print(table)

@@ -29,6 +29,7 @@ def cost_rows(
             "upload_bytes": entry.predicted_uploaded,
             "download_bytes": entry.predicted_downloaded,
             "flights": entry.flights,
+            "hops": entry.hops,
             "seconds": link_seconds(entry, bytes_per_s, round_trip_s),
         }
 
@@ -38,5 +39,8 @@ def cost_rows(
 
 
 def link_seconds(entry: Entry, bytes_per_s: float, round_trip_s: float) -> float:
-    """What a link takes when nothing overlaps: bytes / rate + flights * round trip / 2; no computation."""
-    return entry.predicted_bytes / bytes_per_s + entry.flights * round_trip_s / 2
+    """What a link takes when nothing overlaps: bytes / rate + hops * round trip / 2; no computation.
+
+    Hops are flights, but two messages that cross each other on the way count once.
+    """
+    return entry.predicted_bytes / bytes_per_s + entry.hops * round_trip_s / 2

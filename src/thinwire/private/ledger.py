@@ -25,6 +25,7 @@ class Entry:
     measured_downloaded: int = 0
     flights: int = 0
     seconds: float = 0.0
+    hops: int = 0  # predicted flights, but messages that cross count once
 
     @property
     def predicted_bytes(self) -> int:
@@ -50,6 +51,7 @@ class Entry:
             measured_downloaded=self.measured_downloaded + other.measured_downloaded,
             flights=self.flights + other.flights,
             seconds=self.seconds + other.seconds,
+            hops=self.hops + other.hops,
         )
 
     def row(self) -> dict[str, Any]:

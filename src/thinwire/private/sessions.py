@@ -153,6 +153,7 @@ def predicted(graph: Graph, variant: Variant, batch: int = 1) -> list[Entry]:
             predicted_uploaded=row.traffic.from_client_bytes,
             predicted_downloaded=row.traffic.from_server_bytes,
             flights=row.traffic.flights,
+            hops=row.hops or 0,
         )
         for row in rows
     ]

@@ -25,7 +25,7 @@ def test_what_is_recorded_is_not_run_again(tmp_path: Path) -> None:
     assert records.once({"net": "digits"}, run, again=True) == {"bytes": 3}
     assert records.find({"net": "digits"}) == {"bytes": 3}
     lines = [json.loads(line) for line in records.path.read_text().splitlines()]
-    assert [set(line) for line in lines] == [{"settings", "commit", "result"}] * 3
+    assert [set(line) for line in lines] == [{"settings", "commit", "load", "result"}] * 3
 
 
 def test_a_damaged_line_is_told(tmp_path: Path) -> None:

@@ -53,5 +53,10 @@ def _say(row: dict[str, object]) -> None:
     print(json.dumps(row), flush=True)
 
 
+def main(settings: str) -> None:
+    """Run what the settings, JSON, say."""
+    Host(**json.loads(settings)).run()
+
+
 if __name__ == "__main__":
-    Host(**json.loads(sys.argv[1])).run()
+    main(sys.argv[1])

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from thinwire.errors import PrivateError
 from thinwire.lab.netlab import Netlab
 from thinwire.private.bench.host import Host
 from thinwire.private.bench.ladder import calm_picture, summary
-from thinwire.private.bench.parties import run_parties, start_here
+from thinwire.private.bench.parties import command, run_parties
 from thinwire.private.bench.rungs import Rung, rungs_named
 from thinwire.private.bench.visitor import Visitor
 from thinwire.private.bench.wishes import Row, Say, Wishes
@@ -73,8 +74,8 @@ def timed(rung: Rung, link: Link, net: str) -> Row:
                 **{**vars(host), "listen": f"{lab.addresses[0]}:{PORTS[0]}"},
             )
 
-            def start(party: int, command: Sequence[str]) -> subprocess.Popen[str]:
-                return lab.popen(party, command, **_PIPES)
+            def start(party: int, module: str, settings: str) -> subprocess.Popen[str]:
+                return lab.popen(party, command(module, settings), **_PIPES)
 
             run = run_parties(folder, graph, x, host, visitor, start, reach=_Relayed(link.round_trip_ms, lab))
     if run.client["mismatches"]:
@@ -94,9 +95,10 @@ class _Relayed:
             yield address
             return
         listen = f"{address.rpartition(':')[0]}:{PORTS[1]}"
-        command = [sys.executable, "-m", "thinwire.private.bench.relay", listen, address]
-        command.append(str(self._round_trip_ms))
-        relay = start_here(0, command) if self._lab is None else self._lab.popen(0, command, **_PIPES)
+        words = [sys.executable, "-m", "thinwire.private.bench.relay", listen, address]
+        words.append(str(self._round_trip_ms))
+        start: Any = subprocess.Popen if self._lab is None else partial(self._lab.popen, 0)
+        relay = start(words, **_PIPES)
         try:
             assert relay.stdout is not None
             relay.stdout.readline()

@@ -6,7 +6,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -14,6 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from thinwire.errors import PrivateError
+from thinwire.private.bench.forked import Forked
 from thinwire.private.bench.host import Host
 from thinwire.private.bench.visitor import Visitor
 from thinwire.private.ledger import Entry, added
@@ -25,7 +26,8 @@ from thinwire.private.program import prepare_graph
 from thinwire.private.variant import variant
 
 Row = dict[str, Any]
-Start = Callable[[int, Sequence[str]], "subprocess.Popen[str]"]  # party 0 is the server
+Process = subprocess.Popen[str] | Forked
+Start = Callable[[int, str, str], Process]  # party 0 is the server; module; settings
 Tell = Callable[[Row], None]
 
 
@@ -42,11 +44,9 @@ class Run:
         return added(Entry(**row) for row in self.client["entries"])
 
 
-def start_here(party: int, command: Sequence[str]) -> subprocess.Popen[str]:
+def start_here(party: int, module: str, settings: str) -> Process:
     """A process on this machine."""
-    return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return Forked(module, settings)
 
 
 def run_parties(
@@ -67,14 +67,14 @@ def run_parties(
     np.save(folder / "x.npy", x)
     np.save(folder / "y.npy", oracle.run(prepare_graph(graph, variant(host.variant)), x))
     host = replace(host, model=str(folder / "model.twq"))
-    server = start(0, _command("host", host.to_json()))
+    server = start(0, "host", host.to_json())
     with _ended(server):
         address = next(row["address"] for row in _rows(server) if row["row"] == "listening")
         with reach(address) as called:
             visitor = replace(
                 visitor, server=called, inputs=str(folder / "x.npy"), expected=str(folder / "y.npy")
             )
-            client = start(1, _command("visitor", visitor.to_json()))
+            client = start(1, "visitor", visitor.to_json())
             with _ended(client):
                 result = _last(client, "result", tell)
         _pipe(server.stdin).close()
@@ -82,20 +82,25 @@ def run_parties(
     return Run(result, used)
 
 
-def _command(module: str, settings: str) -> list[str]:
+def command(module: str, settings: str) -> list[str]:
+    """The command line of a party."""
     return [sys.executable, "-m", f"thinwire.private.bench.{module}", settings]
 
 
-def _rows(process: subprocess.Popen[str]) -> Iterator[Row]:
+def _rows(process: Process) -> Iterator[Row]:
     """The JSON lines of a process; raises with its last words when it fails."""
+    words = ["it said nothing"]
     for line in _pipe(process.stdout):
-        yield json.loads(line)
+        row = json.loads(line)
+        words = [row["text"]] if row["row"] == "failed" else words
+        yield row
     if process.wait() != 0:
-        words = _pipe(process.stderr).read().strip().splitlines()
-        raise PrivateError(f"a party of the run failed: {words[-1] if words else 'it said nothing'}")
+        if process.stderr is not None:
+            words = process.stderr.read().strip().splitlines() or words
+        raise PrivateError(f"a party of the run failed: {words[-1]}")
 
 
-def _last(process: subprocess.Popen[str], kind: str, tell: Tell) -> Row:
+def _last(process: Process, kind: str, tell: Tell) -> Row:
     found = None
     for row in _rows(process):
         tell(row)
@@ -107,7 +112,7 @@ def _last(process: subprocess.Popen[str], kind: str, tell: Tell) -> Row:
 
 
 @contextlib.contextmanager
-def _ended(process: subprocess.Popen[str]) -> Iterator[None]:
+def _ended(process: Process) -> Iterator[None]:
     try:
         yield
     finally:

@@ -1,8 +1,9 @@
-"""Records: a finished run is one JSON line (settings, commit, result); what is recorded is not run again."""
+"""Records: a finished run is one JSON line (settings, commit, load, result); recorded is not run again."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -51,8 +52,9 @@ class Records:
         """The recorded result, or else that of `run()`, which is recorded."""
         if not again and (found := self.find(settings)) is not None:
             return found
+        load = round(os.getloadavg()[0], 1)  # of the machine before it: seconds under load are no claim
         result = run()
-        line = {"settings": dict(settings), "commit": commit(), "result": result}
+        line = {"settings": dict(settings), "commit": commit(), "load": load, "result": result}
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as file:
             file.write(json.dumps(line) + "\n")

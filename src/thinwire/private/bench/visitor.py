@@ -68,5 +68,10 @@ def _say(row: dict[str, Any]) -> None:
     print(json.dumps(row), flush=True)
 
 
+def main(settings: str) -> None:
+    """Run what the settings, JSON, say."""
+    Visitor(**json.loads(settings)).run()
+
+
 if __name__ == "__main__":
-    Visitor(**json.loads(sys.argv[1])).run()
+    main(sys.argv[1])

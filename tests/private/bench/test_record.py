@@ -44,10 +44,10 @@ def test_tables_are_made_from_records_alone(tmp_path: Path, monkeypatch: pytest.
         records.once({"rung": name}, lambda row=row: {**row, "flights": 3, "mismatches": 0})
     (tmp_path / "docs").mkdir()
     page = tmp_path / "docs" / "private.md"
-    page.write_text("before\n<!-- tables -->\nold\n<!-- end of tables -->\nafter\n")
+    page.write_text("before\n<!-- tables -->\nstale\n<!-- end of tables -->\nafter\n")
     monkeypatch.chdir(tmp_path)
     (row,) = documents(Wishes(records=tmp_path), lambda text: None)
     assert "| S6 | 100 | 0.0 | 10.00x |" in row["text"]
     assert page.read_text().startswith("before\n<!-- tables -->\n### The ladder")
     assert page.read_text().endswith("<!-- end of tables -->\nafter\n")
-    assert "old" not in page.read_text()
+    assert "stale" not in page.read_text()

@@ -29,7 +29,7 @@ def fuzzing(wishes: Wishes, say: Say) -> Iterator[Row]:
 
 
 def everything(wishes: Wishes, say: Say) -> Iterator[Row]:
-    """All benches, one after the other, on a machine that should be quiet; what lacks something is skipped."""
+    """All benches, one after the other, for a quiet machine; what lacks something is skipped."""
     for name, bench in BENCHES.items():
         if name == "all":
             continue

@@ -96,22 +96,54 @@ void pass(const T* __restrict x, T* __restrict y, int64_t m, int64_t s, const fl
   }
 }
 
+// Two passes in one walk over memory, the same operations: m = n / (kFirst kSecond).
+template <int kFirst, int kSecond, typename T>
+void pass_twice(const T* __restrict x, T* __restrict y, int64_t m, int64_t s, const float* __restrict first,
+                const float* __restrict second) {
+  for (int64_t p = 0; p < m; ++p)
+    for (int64_t q = 0; q < s; ++q) {
+      Point<T> all[kFirst][kSecond];
+      for (int j = 0; j < kSecond; ++j) {
+        const int64_t group = p + m * j;
+        const float* w = first + 2 * (kFirst - 1) * (group - 1);
+        Point<T> z[kFirst];
+        for (int i = 0; i < kFirst; ++i) z[i] = point(x, q + s * (group + m * kSecond * i));
+        turn(z);
+        all[0][j] = z[0];
+        for (int k = 1; k < kFirst; ++k) all[k][j] = group == 0 ? z[k] : times(z[k], w[2 * k - 2], w[2 * k - 1]);
+      }
+      const float* w = second + 2 * (kSecond - 1) * (p - 1);
+      for (int k = 0; k < kFirst; ++k) {
+        T* const to = y + 2 * (q + s * (kFirst * kSecond * p + k));
+        turn(all[k]);
+        put(to, 0, all[k][0]);
+        for (int l = 1; l < kSecond; ++l)
+          put(to, s * kFirst * l, p == 0 ? all[k][l] : times(all[k][l], w[2 * l - 2], w[2 * l - 1]));
+      }
+    }
+}
+
 // Runs all passes; the result is in the buffer it returns, x or spare.
 template <typename T>
 T* run_passes(T* x, T* spare, int64_t points, const int64_t* radices, int64_t num_radices, const float* factors) {
   int64_t n = points, s = 1;
-  for (int64_t i = 0; i < num_radices; ++i) {
-    const int64_t radix = radices[i], m = n / radix;
-    if (radix == 4) pass<4>(x, spare, m, s, factors);
+  for (int64_t i = 0; i < num_radices;) {
+    const int64_t radix = radices[i], m = n / radix, next = i + 1 < num_radices ? radices[i + 1] : 0;
+    const float* const after = factors + 2 * (radix - 1) * (m - 1);
+    const bool twice = radix == 4 && (next == 4 || next == 2);
+    if (twice && next == 4) pass_twice<4, 4>(x, spare, m / 4, s, factors, after);
+    if (twice && next == 2) pass_twice<4, 2>(x, spare, m / 2, s, factors, after);
+    if (!twice && radix == 4) pass<4>(x, spare, m, s, factors);
     if (radix == 2) pass<2>(x, spare, m, s, factors);
     if (radix == 3) pass<3>(x, spare, m, s, factors);
     if (radix == 5) pass<5>(x, spare, m, s, factors);
-    factors += 2 * (radix - 1) * (m - 1);
+    n = twice ? m / next : m;
+    factors = twice ? after + 2 * (next - 1) * (n - 1) : after;
+    s *= twice ? radix * next : radix;
+    i += twice ? 2 : 1;
     T* const done = spare;
     spare = x;
     x = done;
-    n = m;
-    s *= radix;
   }
   return x;
 }

@@ -6,8 +6,16 @@
 namespace tw::TW_ISA {
 namespace {
 
-template <typename T>
-constexpr int kRowsOf = sizeof(T) / sizeof(float);  // rows side by side in a slot
+// 0, 1, ... as many as a vector has lanes.
+template <int...>
+struct Counting {};
+template <int kCount, int... kRest>
+struct Count : Count<kCount - 1, kCount - 1, kRest...> {};
+template <int... kRest>
+struct Count<0, kRest...> {
+  using Type = Counting<kRest...>;
+};
+using Lanes = Count<kWidth>::Type;
 
 template <typename T>
 struct Buffers {
@@ -30,21 +38,26 @@ inline int64_t place_of(int64_t j, const Turning& t) {
 inline float one_nan(float x) { return x == x ? x : float_of(0x7fc00000u); }
 inline Float one_nan(Float x) { return x == x ? x : splat(float_of(0x7fc00000u)); }
 
-// vectors[i] lane j and vectors[j] lane i change places.
-inline void transpose(Float (&v)[kWidth]) {
-  for (int h = 1; h < kWidth; h *= 2) {
-    Int low, high;
-    for (int l = 0; l < kWidth; ++l) {
-      low[l] = (l & h) ? kWidth + l - h : l;
-      high[l] = (l & h) ? kWidth + l : l + h;
+// Exchanges blocks of kHalfway lanes between vectors that lie as far apart. The masks must be constants: a shuffle by
+// a mask that is known only at run time is several instructions.
+template <int kHalfway, int... kLane>
+inline void exchange(Float (&v)[kWidth], Counting<kLane...>) {
+  constexpr Int low{((kLane & kHalfway) ? kWidth + kLane - kHalfway : kLane)...};
+  constexpr Int high{((kLane & kHalfway) ? kWidth + kLane : kLane + kHalfway)...};
+  for (int i = 0; i < kWidth; ++i)
+    if (!(i & kHalfway)) {
+      const Float a = v[i], b = v[i + kHalfway];
+      v[i] = __builtin_shuffle(a, b, low);
+      v[i + kHalfway] = __builtin_shuffle(a, b, high);
     }
-    for (int i = 0; i < kWidth; ++i)
-      if (!(i & h)) {
-        const Float a = v[i], b = v[i + h];
-        v[i] = __builtin_shuffle(a, b, low);
-        v[i + h] = __builtin_shuffle(a, b, high);
-      }
-  }
+}
+
+// Vector i lane j and vector j lane i change places.
+inline void transpose(Float (&v)[kWidth]) {
+  exchange<1>(v, Lanes{});
+  exchange<2>(v, Lanes{});
+  if constexpr (kWidth > 4) exchange<4>(v, Lanes{});
+  if constexpr (kWidth > 8) exchange<8>(v, Lanes{});
 }
 
 // Rows of `width` numbers to slots: number j goes to slot to(j). Rows beyond `count` are the last one again.

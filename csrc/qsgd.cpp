@@ -74,7 +74,7 @@ inline void draw_row(const float* x, const Draws& draws, const Grid& grid, Word*
     const Int raw = (Int)load(x + kWidth * i);
     const Float magnitude = (Float)(raw & 0x7fffffff);
     const Float scaled = magnitude * grid.inverse;
-    const Int below = __builtin_convertvector(scaled < limit ? scaled : limit, Int);
+    const Int below = __builtin_convertvector(lesser(scaled, limit), Int);
     const Float rest = magnitude - __builtin_convertvector(below, Float) * grid.step;
     const Float threshold = __builtin_convertvector(draws.u24(i), Float) * grid.unit;
     const Int level = below - (threshold < rest);  // a comparison gives -1 or 0

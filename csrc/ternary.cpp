@@ -56,7 +56,7 @@ inline void draw_row(const float* x, const Draws& draws, float unit, float bound
   for (int i = 0; i < kVectors; ++i) {
     const Int raw = (Int)load(x + kWidth * i);
     const Float magnitude = (Float)(raw & 0x7fffffff);
-    const Float clipped = magnitude < limit ? magnitude : limit;
+    const Float clipped = lesser(magnitude, limit);
     const Float threshold = __builtin_convertvector(draws.u24(i), Float) * unit;
     negated[i] = turned(threshold < clipped, raw);  // a comparison gives -1 or 0
   }

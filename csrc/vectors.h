@@ -49,8 +49,16 @@ inline Float splat(float x) { return x - Float{}; }  // x - 0 is x, also for -0
 
 inline Float load(const float* x) { return *reinterpret_cast<const FloatAt*>(x); }
 
-// mask & (x < 0 ? 1 : -1), for masks of -1 or 0 and numbers that are not 0 where the mask is set: minus the sign.
-// More general: n, or -n where x < 0, for n = 0 where x is +0.
+// a where a < b, else b: b too where one of them is NaN.
+inline Float lesser(Float a, Float b) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  return (Float)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+  return a < b ? a : b;
+#endif
+}
+
+// n, or -n where x < 0. n must be 0 where x is +0.
 inline Int turned(Int n, Int x) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
   return (Int)_mm256_sign_epi32((__m256i)n, (__m256i)x);

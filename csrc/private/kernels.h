@@ -5,6 +5,8 @@
 
 #include "evp.h"
 
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "messages are little-endian, and so must this machine be");
+
 namespace tw::crypt {
 
 // One frame of a batched COT (see matmul.h): `num_rows * depth` OTs, each with a vector of `length` correlations.

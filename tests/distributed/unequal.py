@@ -48,6 +48,8 @@ def train(codec: str, run: int) -> Tensor:
     torch.set_num_threads(THREADS[(dist.get_rank() + run) % len(THREADS)])
     try:
         with wrap(odd_net(run), codec, ddp={"bucket_cap_mb": 0.2}) as it:
+            assert it.compressor is not None
+            it.compressor.check_optimizer(torch.optim.SGD(it.model.parameters(), lr=0.1))  # dgc wants it
             fit(it.model, STEPS, make_batch=lambda step: batch(100 * run + step, 131))
             return it.parameters()
     finally:

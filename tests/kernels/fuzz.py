@@ -95,6 +95,8 @@ class Calls:
         per_shard = -(-rows // shards)
         words = self.raw(shards * -(-per_shard // digits) * 32, "i4")
         x = np.zeros(size, "f4")
+        if self.rng.random() < 0.2:  # sizes that multiply to 0, which is how many words there are
+            words, shards, per_shard = words[:0], 1 << self.integer(50, 62), digits * self.integer(1, 4)
         return [words, shards, per_shard, zero, digits, table, self.floats(scales), x]
 
     def ternary_decode_sum(self) -> Args:

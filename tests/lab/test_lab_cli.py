@@ -106,6 +106,9 @@ def test_codecs_with_commas_are_quoted() -> None:
         ("compare", "digits", "--codecs", "ddp,terngard"),
         ("plan", "alexnet", "--codec", "terngard"),
         ("bench", "exchange", "--codecs", "terngard"),
+        ("bench", "kernels", "--codecs", "terngard"),
+        ("bench", "digests", "--codecs", "terngard"),
+        ("bench", "step", "--hooks", "ddp-best,terngard"),
         ("bench", "step", "--rate", "fast"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from typing import Any
 
@@ -215,6 +216,7 @@ def test_momentum_is_worth_having_once() -> None:
     assert train("dgc:0.1,warmup=50", 0.9) > 1
 
 
+@functools.cache
 def sent_per_step(ratio: float, control: str | None = None, memory: str = "momentum") -> float:
     """What is sent of a constant gradient of ones in a step, on average over the second half of 400."""
     sim = Simulation(f"dgc:{ratio},warmup=0", specs_of({"a": 200}), 1, memory=memory, control=control)
@@ -238,5 +240,4 @@ def test_masking_costs_step_length_where_much_is_sent() -> None:
 @pytest.mark.parametrize("share", [0.9, 0.5, 0.25, 0.0])
 def test_easing_does_not_shorten_the_steps(share: float) -> None:
     """A control that makes dgc gentler must not lower the learning rate at the same time."""
-    assert sent_per_step(0.01, f"steps:0={share}") >= 0.99 * sent_per_step(0.01)
-    assert sent_per_step(0.01, f"steps:0={share}") <= 10.1
+    assert 0.99 * sent_per_step(0.01) <= sent_per_step(0.01, f"steps:0={share}") <= 10.1

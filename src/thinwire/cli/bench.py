@@ -14,7 +14,7 @@ import typer
 from thinwire.cli.options import split_codecs
 from thinwire.errors import LabError
 from thinwire.lab.asked import read_asked
-from thinwire.names import check_codec_names
+from thinwire.names import check_codec_names, first_word
 from thinwire.rate import rate_or_none
 from thinwire.words import counted
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from thinwire.lab.network import Network
 
 bench = typer.Typer(
-    help="Measure kernels, one exchange, or one training step (variants interleaved, ratios with spread).",
+    help="Measure kernels, one exchange or one training step (interleaved), or print digests of results.",
     no_args_is_help=True,
 )
 
@@ -37,6 +37,7 @@ MEMORY_HOOKS = (
     "ddp-fp16,fp16,terngrad,qsgd:4,topk:0.01,sign,powersgd:4,fft:0.85,rangefloat:10,"
     "gradiveq:8,layers=all,sample=2,compress=10"
 )
+HOOKS = ("none", "ddp-again", "ddp-bucket", "ddp-best")  # of `step`, besides codecs and PyTorch's exchange
 Row = dict[str, Any]
 Column = tuple[str, Callable[[Any], str]]
 
@@ -57,6 +58,8 @@ def kernels(
       thinwire bench kernels --codecs terngrad,terngrad:wire=2bit --backend cpu-avx2
       thinwire bench kernels --json > kernels.jsonl
     """
+    for name in split_codecs(codecs):
+        check_codec_names(name)
     from thinwire.kernels import backends
     from thinwire.lab.bench.kernels import bench_kernels
 
@@ -163,6 +166,9 @@ def step(
       thinwire bench step --model resnet20 --hooks ddp,ddp-fp16,terngrad --json
     """
     limit = rate_or_none(rate)
+    for name in split_codecs(hooks):
+        if first_word(name) not in HOOKS:
+            read_asked(name).check_names()
     from thinwire.lab.bench.step import Job, check_hooks, with_controls
     from thinwire.lab.models import model_card
     from thinwire.lab.network import open_network

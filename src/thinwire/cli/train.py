@@ -33,7 +33,10 @@ from thinwire.lab.recipe import recipe_for
 def train(
     task: TaskName,
     codec: Annotated[
-        str, typer.Option(help="How gradients travel: terngrad, dense, fp16, ..., ddp, ddp-fp16.")
+        str,
+        typer.Option(
+            help='How gradients travel: terngrad, topk:0.01, ..., ddp, ddp-fp16; options: "@ memory=none".'
+        ),
     ] = "terngrad",
     workers: Workers = 4,
     rate: Rate = None,

@@ -151,8 +151,7 @@ class Player:
         self._prepared.append(prepared)
 
     def infer(self, x: IntArray | None = None) -> IntArray | None:
-        """The online phase: the client gives pictures (batch, *shape) and gets the output, the server
-        None."""
+        """The online phase: the client gives pictures (batch, *shape) and gets the output."""
         graph = self.program.graph
         if self.role == SERVER:
             share = np.zeros(graph.input.value.size * self.program.batch, np.uint64)

@@ -14,6 +14,7 @@ from thinwire.kernels.reference.folding import folded
 from thinwire.stages.base import OWNED
 
 _AT_ONCE = 256  # samples whose squares are added up in float32
+_STRIP = 64  # rows of a symmetric table that are filled from their diagonal block on
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,14 @@ class Moments:
         """
         total = rows.new_zeros(self.length, dtype=torch.float64)
         square = rows.new_zeros(self.length, self.length, dtype=torch.float64)
+        table, nothing = rows.new_zeros(self.length, self.length), rows.new_empty(0)
         for few in torch.split(rows, _AT_ONCE):
-            table = rows.new_empty(self.length, self.length)
-            self.kernels.product(few.t(), few, rows.new_empty(0), table)
+            for low in range(0, self.length, _STRIP):
+                high = low + _STRIP
+                self.kernels.product(few[:, low:high].t(), few[:, low:], nothing, table[low:high, low:])
             total += folded(few.double())
             square += table
+        square = square.triu() + square.triu(1).t()
         if bool(square.isfinite().all()):
             self._get("count").add_(rows.shape[0])
             self._get("sum").add_(total.div_(unit))

@@ -35,6 +35,29 @@ def test_low_bits_start_from_higher_ones() -> None:
     assert len(stages(read_bits("W8A8"), progressive=True)) == 1
 
 
+MODULE = """
+from torch import nn
+
+def build():
+    return nn.Sequential(nn.Conv2d(1, 4, 3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(64, 10))
+
+def number():
+    return 3
+"""
+
+
+def test_a_users_own_module_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_private_model.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    plan = plan_for("digits", "my_private_model:build")
+    bits = read_bits("W4A4")
+    net, _ = pretrain(plan, bits, Schedule(0.2, 0.1, 64), 0)
+    result = tune(net, plan.draw, bits, plan.pictures, Schedule(0.1, 2e-3, 64, 0.0), 0)
+    assert [layer.name for layer in result.graph.layers] == ["0", "3"]
+    with pytest.raises(ModelError, match="returned a int: it must return"):
+        plan_for("digits", "my_private_model:number")
+
+
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="network 'resnet8w' takes 3x32x32"):
         plan_for("digits", "resnet8w")

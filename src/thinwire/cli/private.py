@@ -220,7 +220,7 @@ def bench(
     what: Annotated[
         str,
         typer.Argument(
-            help="ladder, digits, cifar10, operators, latency, convolutions, batch, rival, fuzz, or tables."
+            help="ladder, digits, cifar10, operators, latency, convolutions, batch, rival, fuzz, tables, all."
         ),
     ] = "ladder",
     nets: Annotated[str, typer.Option(help="Networks, separated by commas.")] = NETS,
@@ -242,6 +242,7 @@ def bench(
       thinwire private bench latency --repeats 3
       thinwire private bench rival --spu venv/bin/python
       thinwire private bench tables > tables.md
+      thinwire private bench all --models DIR --data DIR --spu venv/bin/python
     """
     from thinwire.private.bench.table import BENCHES
     from thinwire.private.bench.wishes import Wishes

@@ -40,6 +40,11 @@ def computed(net: str, mixed: Rung) -> Iterator[Row]:
     yield _row(net, "S6 on Ferret, without its set-up", ferret, None)
 
 
+def runnable(nets: tuple[str, ...]) -> list[str]:
+    """The networks that are small enough to be run."""
+    return [net for net in nets if net not in ONLY_COMPUTED]
+
+
 def _predicted(net: str, label: str, graph: Graph, name: str) -> Row:
     program = compile_graph(graph, variant(name))
     whole, online = program.total(), program.total("online")

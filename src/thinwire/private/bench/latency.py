@@ -15,6 +15,7 @@ from typing import Any
 
 from thinwire.errors import PrivateError
 from thinwire.lab.netlab import Netlab
+from thinwire.private.bench.computed import runnable
 from thinwire.private.bench.host import Host
 from thinwire.private.bench.ladder import calm_picture, summary
 from thinwire.private.bench.parties import command, run_parties
@@ -41,7 +42,7 @@ LINKS = (Link(None, 0), Link(None, 2), Link(None, 80), Link("320mbit", 2), Link(
 
 def latency(wishes: Wishes, say: Say) -> Iterator[Row]:
     """One row per network, link and end: the median of repeats."""
-    for net in wishes.nets:
+    for net in runnable(wishes.nets):
         for link in LINKS:
             rungs = rungs_named(wishes.variants or ENDS, wishes.models)
             times: dict[str, list[Row]] = {rung.name: [] for rung in rungs}

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from thinwire.private.bench.computed import runnable
 from thinwire.private.bench.host import Host
 from thinwire.private.bench.ladder import summary
 from thinwire.private.bench.parties import Run, run_parties
@@ -42,7 +43,7 @@ def convolutions(wishes: Wishes, say: Say) -> Iterator[Row]:
 def batch(wishes: Wishes, say: Say) -> Iterator[Row]:
     """Batch 1 and 16: bytes and seconds an image, the most memory of either party."""
     (rung,) = rungs_named(("ours",), wishes.models)
-    for net in wishes.nets:
+    for net in runnable(wishes.nets):
         for size in BATCHES:
             say(f"{net}, batch {size}")
             settings = {"net": net, "rung": "ours", "batch": size}

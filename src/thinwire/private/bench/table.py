@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
+from thinwire.errors import ThinwireError
 from thinwire.private.bench.documents import documents
 from thinwire.private.bench.fuzz import SHARES, fuzz
 from thinwire.private.bench.ladder import ladder
@@ -27,6 +28,18 @@ def fuzzing(wishes: Wishes, say: Say) -> Iterator[Row]:
         yield wishes.once("fuzz", settings, lambda *each: fuzz(*each).row(), victim, cases)
 
 
+def everything(wishes: Wishes, say: Say) -> Iterator[Row]:
+    """All benches, one after the other, for a quiet machine; what lacks something is skipped."""
+    for name, bench in BENCHES.items():
+        if name == "all":
+            continue
+        say(f"--- {name}")
+        try:
+            yield from bench(wishes, say)
+        except ThinwireError as error:
+            say(f"{name} is skipped: {error}")
+
+
 BENCHES: Mapping[str, Callable[[Wishes, Say], Iterator[Row]]] = MappingProxyType(
     {
         "ladder": ladder,
@@ -39,5 +52,6 @@ BENCHES: Mapping[str, Callable[[Wishes, Say], Iterator[Row]]] = MappingProxyType
         "rival": rival,
         "fuzz": fuzzing,
         "tables": documents,
+        "all": everything,
     }
 )

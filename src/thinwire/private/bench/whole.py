@@ -22,9 +22,9 @@ CIFAR_IMAGES = 100
 
 
 def digits(wishes: Wishes, say: Say) -> Iterator[Row]:
-    """All 360 test pictures of digits, by ours and by SiRNN's protocols."""
+    """All 360 test pictures of digits, by ours on SoftSpoken<8> and on KK13 with IKNP."""
     graph = _model(wishes, "digits-list.twq") or _model(wishes, "digits-W4A6.twq") or trained_digits()
-    for variant in wishes.variants or ("ours", "B1"):
+    for variant in wishes.variants or ("ours", "S6-clamp"):
         settings = {"net": "digits", "variant": variant, "images": "all", "macs": graph.macs}
         say(f"digits, whole test set, {variant}")
         yield wishes.once("whole", settings, _compare, "digits", graph, variant, None, wishes, say)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
@@ -34,7 +35,7 @@ class Worker:
         self.error: Exception | None = None
         self.failed = False  # by a job: being stopped is an error for later jobs, but no failure
         self._explain, self._release, self._abort = explain, release, abort
-        self._leaving = False
+        self._leaving = self._stopping = False
         self._idle = threading.Event()
         self._idle.set()
         self._jobs: queue.SimpleQueue[tuple[Act, Act] | None] = queue.SimpleQueue()
@@ -64,6 +65,7 @@ class Worker:
 
     def stop(self) -> None:
         """Lets the thread end behind what is queued; waits for nothing, so that a finalizer may call it."""
+        self._stopping = True
         self._jobs.put(None)
 
     def close(self) -> None:
@@ -87,9 +89,13 @@ class Worker:
         self._end()
 
     def _leave(self) -> None:
-        if not self._idle.is_set():
+        """At the end of the process: nothing of ours may be in native code when the interpreter is gone."""
+        if self._stopping and self._idle.is_set():
+            self._thread.join(LEAVE_S)  # it is giving up its connections
+        elif not self._idle.is_set():
             self._leaving = True
-            self._abort()
+            with contextlib.suppress(Exception):  # the script has destroyed its groups already
+                self._abort()
             self._idle.wait(LEAVE_S)
 
     def _end(self) -> None:

@@ -50,6 +50,7 @@ def main(path: Path) -> None:
     """Every worker."""
     join(path)
     group = TorchGroup()
+    group.connect()
     small = statistics.median(_swap_s(group, group.size) for _ in range(4 * REPEATS))
     large = statistics.median(_swap_s(group, LARGE_BYTES) for _ in range(REPEATS))
     sent_bits = 8 * LARGE_BYTES * (group.size - 1) / group.size

@@ -99,6 +99,7 @@ def main(path: Path) -> None:
 
 def _group(job: Job) -> Group:
     group = TorchGroup()
+    group.connect()
     return Emulated(group, Link(job.rate)) if job.emulated else group
 
 

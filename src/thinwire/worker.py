@@ -94,7 +94,7 @@ class Worker:
             self._thread.join(LEAVE_S)  # it is giving up its connections
         elif not self._idle.is_set():
             self._leaving = True
-            with contextlib.suppress(Exception):  # the script has destroyed its groups already
+            with contextlib.suppress(RuntimeError, ValueError):  # the script has destroyed its groups
                 self._abort()
             self._idle.wait(LEAVE_S)
 

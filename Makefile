@@ -2,14 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.thinwire-setup
-NATIVE := $(wildcard csrc/*.* csrc/private/*) CMakeLists.txt
+SOURCES := $(wildcard csrc/*.h csrc/*.cpp csrc/private/*.h csrc/private/*.cpp)
+NATIVE := $(SOURCES) CMakeLists.txt
+MODULES := .venv/.modules
 
-.PHONY: setup demo test lint sanitize bench clean
+.PHONY: setup demo test lint format docs sanitize bench clean
 
 setup: $(STAMP)
 
 # One pip call, so that constraints.txt decides which torch is taken; the build uses the tools of the .venv itself.
-$(STAMP): pyproject.toml constraints.txt $(NATIVE)
+$(STAMP): pyproject.toml constraints.txt $(NATIVE) $(MODULES)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 	    torch numpy scikit-build-core nanobind ninja
@@ -19,24 +21,50 @@ $(STAMP): pyproject.toml constraints.txt $(NATIVE)
 	command -v $${CXX:-c++} > /dev/null || exit 0; $(BIN)/python -c "import thinwire.kernels._native, thinwire._private"
 	touch $@
 
+# The editable install knows where each module lies: it is made anew when one is added, moved or removed.
+$(MODULES): FORCE
+	@mkdir -p .venv; find src -name '*.py' | sort > $@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+FORCE:
+
 demo: setup
 	$(BIN)/thinwire demo
 
 lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/clang-format --dry-run --Werror $(SOURCES)
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini
 
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $(SOURCES)
+
+# What is made of the source: docs/api.md of the docstrings.
+docs: setup
+	$(BIN)/python docs/make_api.py
+
+# As many files at once as there are cores.
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
-# The kernels with sanitizers, called with damaged tables, sizes and payloads; minutes, so not part of `test`.
+# The kernels with sanitizers, called with damaged tables, sizes and payloads; then once more, counting branches.
+# Minutes, so not part of `test`, which fuzzes the ordinary build for seconds (tests/kernels/test_kernels_fuzz.py).
+PAYLOADS ?= 1000000
+CMAKE_NATIVE = cmake -S . -G Ninja -DCMAKE_BUILD_TYPE=Debug \
+    -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 sanitize: setup
-	cmake -S . -B build/sanitize -G Ninja -DTW_SANITIZE=ON -DCMAKE_BUILD_TYPE=Debug \
-	    -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
+	$(CMAKE_NATIVE) -B build/sanitize -DTW_SANITIZE=ON
 	cmake --build build/sanitize --target _native
-	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
-	    $(BIN)/python tests/kernels/fuzz.py build/sanitize --seconds 60
+	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libstdc++.so)" \
+	    ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+	    $(BIN)/python tests/kernels/fuzz.py build/sanitize --payloads $(PAYLOADS)
+	$(CMAKE_NATIVE) -B build/coverage -DTW_COVERAGE=ON
+	cmake --build build/coverage --target _native
+	find build/coverage -name '*.gcda' -delete
+	$(BIN)/python tests/kernels/fuzz.py build/coverage --payloads $$(($(PAYLOADS) / 10)) --decoders-only
+	$(BIN)/python tests/kernels/branches.py build/coverage
 
 bench: setup
 	$(BIN)/thinwire bench kernels

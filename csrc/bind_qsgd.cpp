@@ -41,8 +41,7 @@ class Qsgd {
     const int64_t rows = granules * tw::field_rows(bits);
     require(static_cast<int64_t>(words.size()) == words_of(rows, sum_digits), "words: wrong size");
     nb::gil_scoped_release release;
-    kernels_->add(payloads.data(), num_payloads, granules, bits, sum_digits,
-                  reinterpret_cast<uint32_t*>(words.data()));
+    kernels_->add(payloads.data(), num_payloads, granules, bits, sum_digits, reinterpret_cast<uint32_t*>(words.data()));
   }
 
   void decode_sum(Flat<const int32_t> words, int64_t num_shards, int64_t rows_per_shard, int zero, int sum_digits,

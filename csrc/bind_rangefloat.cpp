@@ -64,8 +64,8 @@ class Rangefloat {
     kernels_->measure(x.data(), spans.data(), spans.count(), bits, first, count, largest, words.data());
   }
 
-  void encode(Flat<const float> x, Flat<const int64_t> table, Flat<const int32_t> fits, int bits,
-              Flat<uint8_t> payload, Flat<int64_t> lost) const {
+  void encode(Flat<const float> x, Flat<const int64_t> table, Flat<const int32_t> fits, int bits, Flat<uint8_t> payload,
+              Flat<int64_t> lost) const {
     check_bits(bits);
     const Spans spans(table, x.size());
     const tw::Fit* found = check_fits(fits, spans.count());

@@ -18,7 +18,8 @@ class Segments {
       const int64_t size = static_cast<int64_t>(x_size);
       require(s.offset >= 0 && s.numel >= 0 && s.offset <= size && s.numel <= size - s.offset,
               "segment table: a tensor lies outside the buffer");
-      require(s.block >= 0 && s.block < kHuge && s.block % tw::kRow == 0, "segment table: block is not a multiple of 32");
+      require(s.block >= 0 && s.block < kHuge && s.block % tw::kRow == 0,
+              "segment table: block is not a multiple of 32");
       require(s.start >= 0 && s.start < kHuge && s.start % tw::kRow == 0,
               "segment table: start is not a multiple of 32");
       require(s.scale >= 0 && s.scale < kHuge &&
@@ -37,4 +38,3 @@ class Segments {
   const tw::Segment* segments_;
   int64_t count_;
 };
-

@@ -14,15 +14,15 @@ class Ternary {
   explicit Ternary(const std::string& name) : kernels_(TW_PICK(ternary, name)) {}
 
   void scales(Flat<const float> x, Flat<const int64_t> table, double clip, bool scaler_is_bound,
-                      Flat<int32_t> scale_bits, Flat<float> bounds) const {
+              Flat<int32_t> scale_bits, Flat<float> bounds) const {
     const Segments segments(table, x.size(), std::min(scale_bits.size(), bounds.size()), -1);
     nb::gil_scoped_release release;
     kernels_->scales(x.data(), segments.data(), segments.count(), clip, scaler_is_bound, scale_bits.data(),
                      bounds.data());
   }
 
-  void encode(Flat<const float> x, Flat<const int64_t> table, Flat<const int32_t> keys,
-                      Flat<const float> scales, Flat<const float> bounds, int digits, Flat<uint8_t> payload) const {
+  void encode(Flat<const float> x, Flat<const int64_t> table, Flat<const int32_t> keys, Flat<const float> scales,
+              Flat<const float> bounds, int digits, Flat<uint8_t> payload) const {
     check_digits(digits);
     const Segments segments(table, x.size(), std::min(scales.size(), bounds.size()),
                             static_cast<int64_t>(payload.size()) / tw::kRow * digits);
@@ -32,8 +32,7 @@ class Ternary {
                      scales.data(), bounds.data(), digits, payload.data());
   }
 
-  void add(Flat<const uint8_t> payloads, int64_t num_payloads, int digits, int sum_digits,
-                   Flat<int32_t> words) const {
+  void add(Flat<const uint8_t> payloads, int64_t num_payloads, int digits, int sum_digits, Flat<int32_t> words) const {
     check_digits(digits);
     check_sum(num_payloads, sum_digits);
     const size_t payload_bytes = check_payloads(num_payloads, payloads.size());
@@ -46,7 +45,7 @@ class Ternary {
   }
 
   void decode_sum(Flat<const int32_t> words, int64_t num_shards, int64_t rows_per_shard, int num_summands,
-                          int sum_digits, Flat<const int64_t> table, Flat<const float> steps, Flat<float> x) const {
+                  int sum_digits, Flat<const int64_t> table, Flat<const float> steps, Flat<float> x) const {
     check_sum(num_summands, sum_digits);
     const int64_t rows = check_shards(words.size(), num_shards, rows_per_shard, sum_digits);
     const Segments segments(table, x.size(), steps.size(), rows);
@@ -55,11 +54,10 @@ class Ternary {
                          sum_digits, segments.data(), segments.count(), steps.data(), x.data());
   }
 
-  void decode_own(Flat<const uint8_t> payload, int digits, Flat<const int64_t> table,
-                          Flat<const float> scales, Flat<float> x) const {
+  void decode_own(Flat<const uint8_t> payload, int digits, Flat<const int64_t> table, Flat<const float> scales,
+                  Flat<float> x) const {
     check_digits(digits);
-    const Segments segments(table, x.size(), scales.size(),
-                            static_cast<int64_t>(payload.size()) / tw::kRow * digits);
+    const Segments segments(table, x.size(), scales.size(), static_cast<int64_t>(payload.size()) / tw::kRow * digits);
     nb::gil_scoped_release release;
     kernels_->decode_own(payload.data(), digits, segments.data(), segments.count(), scales.data(), x.data());
   }

@@ -16,8 +16,7 @@ class Runs {
       const auto size = static_cast<int64_t>(x_size);
       require(r.group == 1 || r.group == 2, "run table: a group is 1 or 2 numbers");
       require(r.chunk >= 1 && r.chunk < (int64_t{1} << 31), "run table: a chunk has 1 to 2^31 - 1 groups");
-      require(r.offset >= 0 && r.offset <= size && r.count >= 0 &&
-                  r.count <= (size - r.offset) / (r.chunk * r.group),
+      require(r.offset >= 0 && r.offset <= size && r.count >= 0 && r.count <= (size - r.offset) / (r.chunk * r.group),
               "run table: a chunk lies outside the buffer");
       require(r.k >= 1 && r.k <= r.chunk, "run table: k lies outside 1 .. chunk");
       require(r.low_bits >= 0 && r.low_bits <= (tw::whole(r) ? 0 : 31), "run table: low_bits lies outside 0 .. 31");

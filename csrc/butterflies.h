@@ -17,16 +17,24 @@ struct Point {
 };
 
 template <typename T>
-inline Point<T> point(const T* slots, int64_t k) { return {slots[2 * k], slots[2 * k + 1]}; }
+inline Point<T> point(const T* slots, int64_t k) {
+  return {slots[2 * k], slots[2 * k + 1]};
+}
 
 template <typename T>
-inline void put(T* slots, int64_t k, Point<T> z) { slots[2 * k] = z.re, slots[2 * k + 1] = z.im; }
+inline void put(T* slots, int64_t k, Point<T> z) {
+  slots[2 * k] = z.re, slots[2 * k + 1] = z.im;
+}
 
 template <typename T>
-inline Point<T> operator+(Point<T> a, Point<T> b) { return {a.re + b.re, a.im + b.im}; }
+inline Point<T> operator+(Point<T> a, Point<T> b) {
+  return {a.re + b.re, a.im + b.im};
+}
 
 template <typename T>
-inline Point<T> operator-(Point<T> a, Point<T> b) { return {a.re - b.re, a.im - b.im}; }
+inline Point<T> operator-(Point<T> a, Point<T> b) {
+  return {a.re - b.re, a.im - b.im};
+}
 
 template <typename T>
 inline Point<T> times(Point<T> z, float re, float im) {
@@ -34,13 +42,20 @@ inline Point<T> times(Point<T> z, float re, float im) {
 }
 
 template <typename T>
-inline Point<T> scaled(Point<T> z, float by) { return {z.re * by, z.im * by}; }
+inline Point<T> scaled(Point<T> z, float by) {
+  return {z.re * by, z.im * by};
+}
+
+// -i z
+template <typename T>
+inline Point<T> down(Point<T> z) {
+  return {z.im, -z.re};
+}
 
 template <typename T>
-inline Point<T> down(Point<T> z) { return {z.im, -z.re}; }  // -i z
-
-template <typename T>
-inline Point<T> mirrored(Point<T> z) { return {z.re, -z.im}; }
+inline Point<T> mirrored(Point<T> z) {
+  return {z.re, -z.im};
+}
 
 template <typename T>
 inline void turn(Point<T> (&z)[2]) {

@@ -103,8 +103,7 @@ inline void collect(const float* slots, From from, int64_t width, int, float* ro
 template <typename T>
 void transform(Buffers<T>& b, const Turning& t) {
   if (t.inner != t.points) {
-    for (int64_t k = 0; k < t.points; ++k)
-      put(b.now, k, times(point(b.now, k), t.chirp[2 * k], t.chirp[2 * k + 1]));
+    for (int64_t k = 0; k < t.points; ++k) put(b.now, k, times(point(b.now, k), t.chirp[2 * k], t.chirp[2 * k + 1]));
     for (int64_t k = 2 * t.points; k < 2 * t.inner; ++k) b.now[k] = T{};
   }
   const auto run = [&] {

@@ -7,9 +7,9 @@ namespace tw {
 
 // A transform of one length and its tables, as thinwire/kernels/roots.py makes them.
 struct Turning {
-  int64_t length;    // n, numbers of a row
-  int64_t points;    // N, of the complex transform inside: n / 2, or n if n is odd
-  int64_t inner;     // length of the complex transforms that are run: N, or a power of two (Bluestein)
+  int64_t length;  // n, numbers of a row
+  int64_t points;  // N, of the complex transform inside: n / 2, or n if n is odd
+  int64_t inner;   // length of the complex transforms that are run: N, or a power of two (Bluestein)
   const int64_t* radices;
   int64_t num_radices;
   const float* passes;   // factors of every pass but those of its first group: (radix - 1) pairs for p = 1, 2, ...
@@ -21,10 +21,10 @@ struct Turning {
   bool odd() const { return length % 2 != 0; }
   int64_t pairs() const { return (length + 1) / 2; }
   int64_t width() const { return cosines != nullptr ? length : 2 * pairs(); }  // numbers of a transformed row
-  int64_t room() const { return 2 * (inner + 1); }                              // slots of each of two buffers
+  int64_t room() const { return 2 * (inner + 1); }                             // slots of each of two buffers
 };
 
-constexpr int64_t kMostLanes = 16;          // rows that are transformed side by side, at most
+constexpr int64_t kMostLanes = 16;        // rows that are transformed side by side, at most
 constexpr int64_t kSideBySide = 1 << 16;  // longer rows are transformed one by one: they would leave the cache
 
 // Floats that transforms need to work.

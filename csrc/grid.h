@@ -20,7 +20,7 @@ struct Grid {
   int32_t shift, base, half, limit;
   int32_t threshold;  // below it |x| becomes 0
   int32_t ceiling;    // above it |x| is too large
-  int32_t bad;        // from here on |x| is not finite: all numbers, if any rank's max|x| is not
+  int32_t bad;        // from here on |x| is not finite: all numbers, if max|x| is not
 
   Grid(Fit fit, int bits) : shift(23 - fit.mantissa), bad(fit.largest < kInf ? kInf : 0) {
     half = 1 << (shift - 1);
@@ -34,9 +34,7 @@ struct Grid {
   }
 
   // The place base .. top of the number nearest to |x|; what is below the threshold is up to the caller.
-  int32_t place(int32_t magnitude) const {
-    return most((least(magnitude, limit) + half) >> shift, base);
-  }
+  int32_t place(int32_t magnitude) const { return most((least(magnitude, limit) + half) >> shift, base); }
 };
 
 // Rounds floats to codes and counts what does not fit.

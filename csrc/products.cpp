@@ -8,9 +8,9 @@ namespace tw::TW_ISA {
 namespace {
 
 constexpr int64_t kPair = 2 * kWidth;
-constexpr int64_t kFewRows = 64;   // a product of fewer rows does not pay for packing all of b
-constexpr int64_t kInPlace = 16;   // rows of b that are read where they lie, at once
-constexpr int64_t kCopied = 64;    // rows of b that are copied strip by strip, at once
+constexpr int64_t kFewRows = 64;  // a product of fewer rows does not pay for packing all of b
+constexpr int64_t kInPlace = 16;  // rows of b that are read where they lie, at once
+constexpr int64_t kCopied = 64;   // rows of b that are copied strip by strip, at once
 
 // What is no number becomes one NaN: its bits would depend on the order of the operands.
 inline Float one_nan(Float x) { return x == x ? x : splat(float_of(0x7fc00000u)); }
@@ -100,8 +100,8 @@ Matrix band(const Matrix& a, int64_t row, int64_t k, int64_t rows, int64_t depth
 }
 
 // b is packed once and read for every row.
-void product_packed(const Matrix& a, const Matrix& b, const float* start, int64_t rows, int64_t depth,
-                    int64_t columns, float* c, int64_t c_row, float* room) {
+void product_packed(const Matrix& a, const Matrix& b, const float* start, int64_t rows, int64_t depth, int64_t columns,
+                    float* c, int64_t c_row, float* room) {
   const Pack most = Pack::of(depth, columns);
   float* const band_room = room + most.depth * most.columns;
   for (int64_t first = 0; first < columns; first += most.columns) {
@@ -143,8 +143,8 @@ void product_in_place(const Matrix& a, const Matrix& b, const float* start, int6
       const Strip s = strip_at(n, columns);
       const bool copied = s.count < s.width || rows > kBand;
       if (copied) pack(b, k, deep, s, spare);
-      run_strip(part, copied ? spare : b.data + k * b.row + n, copied ? s.width : b.row, k == 0 ? start : nullptr,
-                rows, deep, s, c, c_row);
+      run_strip(part, copied ? spare : b.data + k * b.row + n, copied ? s.width : b.row, k == 0 ? start : nullptr, rows,
+                deep, s, c, c_row);
       n += s.width;
     }
   }

@@ -133,8 +133,7 @@ void add_fields(const uint8_t* payloads, int64_t num_payloads, int64_t payload_b
 // The same for 2, 4 and 8 bits and few payloads: sums of every other field fit into twice the bits, so that words are
 // added as they are.
 template <int kBits>
-void add_in_pairs(const uint8_t* payloads, int64_t num_payloads, int64_t payload_bytes, int64_t count,
-                  uint32_t* sums) {
+void add_in_pairs(const uint8_t* payloads, int64_t num_payloads, int64_t payload_bytes, int64_t count, uint32_t* sums) {
   constexpr int kRows = field_rows(kBits);
   constexpr uint32_t kField = (1u << 2 * kBits) - 1, kEven = 0xffffffffu / kField * ((1u << kBits) - 1);
   for (int64_t g = 0; g < count; ++g, payloads += 4 * kRow, sums += kRows * kRow)
@@ -159,12 +158,15 @@ void add(const uint8_t* payloads, int64_t num_payloads, int64_t granules, int bi
     constexpr bool kPairs = 32 % kBits == 0;
     const int64_t granule_bytes = field_granule_bytes(kBits), payload_bytes = granules * granule_bytes;
     const bool few = kPairs && num_payloads <= (1 << kBits) + 1;  // (2^b + 1) (2^b - 1) = 2^2b - 1
-    add_payloads<uint32_t>(granules, field_rows(kBits), base, sum_digits, [&](int64_t first, int64_t n, uint32_t* sums) {
-      const uint8_t* from = payloads + first * granule_bytes;
-      if constexpr (kPairs)
-        if (few) return add_in_pairs<kBits>(from, num_payloads, payload_bytes, n, sums);
-      add_fields<kBits>(from, num_payloads, payload_bytes, n, sums);
-    }, words);
+    add_payloads<uint32_t>(
+        granules, field_rows(kBits), base, sum_digits,
+        [&](int64_t first, int64_t n, uint32_t* sums) {
+          const uint8_t* from = payloads + first * granule_bytes;
+          if constexpr (kPairs)
+            if (few) return add_in_pairs<kBits>(from, num_payloads, payload_bytes, n, sums);
+          add_fields<kBits>(from, num_payloads, payload_bytes, n, sums);
+        },
+        words);
   });
 }
 
@@ -194,8 +196,8 @@ void decode_segment(const uint8_t* payloads, int64_t num_payloads, int64_t paylo
   }
 }
 
-void decode_own(const uint8_t* payloads, int64_t num_payloads, int64_t payload_bytes, int bits,
-                const Segment* segments, int64_t num_segments, const float* steps, int64_t num_steps, float* x) {
+void decode_own(const uint8_t* payloads, int64_t num_payloads, int64_t payload_bytes, int bits, const Segment* segments,
+                int64_t num_segments, const float* steps, int64_t num_steps, float* x) {
   with_bits(bits, [&](auto constant) {
     for (int64_t i = 0; i < num_segments; ++i)
       decode_segment<constant>(payloads, num_payloads, payload_bytes, segments[i], steps, num_steps, x);

@@ -24,8 +24,8 @@ struct Lost {
 
 struct RangefloatKernels {
   // Writes max|x| (if `largest` is 0) and then the errors of `count` mantissas from `first` on, for every span.
-  void (*measure)(const float* x, const Span* spans, int64_t num_spans, int bits, int first, int count,
-                  int32_t largest, int32_t* words);
+  void (*measure)(const float* x, const Span* spans, int64_t num_spans, int bits, int first, int count, int32_t largest,
+                  int32_t* words);
   void (*encode)(const float* x, const Span* spans, const Fit* fits, int64_t num_spans, int bits, uint8_t* payload,
                  Lost* lost);
   // `fits`: those of the first payload, then those of the second, and so on.

@@ -1,9 +1,9 @@
 // Selection of the k groups of largest magnitude. Exact whatever the data: a sample only guesses where to look first.
 // Compiled once per instruction set (TW_ISA names the namespace).
 #pragma once
+#include <cfloat>
 #include <cstdint>
 #include <cstring>
-#include <cfloat>
 
 #include "basics.h"
 

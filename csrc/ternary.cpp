@@ -9,12 +9,10 @@
 namespace tw::TW_ISA {
 namespace {
 
-constexpr double kConstant = 0x1p-40;  // variance below this share of the mean square is rounding: a constant layer
+constexpr double kConstant = 0x1p-40;      // variance below this share of the mean square is rounding: a constant layer
 constexpr int64_t kMostInBytes = 255 / 3;  // payloads whose digits, 3 at most, add up to a byte
 
-int64_t num_granules(const Segment& s, int digits) {
-  return (s.numel + kRow * digits - 1) / (kRow * digits);
-}
+int64_t num_granules(const Segment& s, int digits) { return (s.numel + kRow * digits - 1) / (kRow * digits); }
 
 void scale_of_block(const float* x, int64_t n, double clip, bool scaler_is_bound, int32_t* scale_bits, float* bound) {
   *bound = __builtin_inff();
@@ -140,17 +138,22 @@ void add_trits(const uint8_t* payloads, int64_t num_payloads, int64_t granules, 
   const auto base = static_cast<uint32_t>(2 * num_payloads + 1);
   const int64_t payload_bytes = granules * kRow;
   if (num_payloads <= kMostInBytes)
-    add_payloads<uint8_t>(granules, kDigits, base, sum_digits, [&](int64_t first, int64_t count, uint8_t* sums) {
-      add_in_bytes<kRadix, kDigits>(payloads + first * kRow, num_payloads, payload_bytes, count, sums);
-    }, words);
+    add_payloads<uint8_t>(
+        granules, kDigits, base, sum_digits,
+        [&](int64_t first, int64_t count, uint8_t* sums) {
+          add_in_bytes<kRadix, kDigits>(payloads + first * kRow, num_payloads, payload_bytes, count, sums);
+        },
+        words);
   else
-    add_payloads<uint16_t>(granules, kDigits, base, sum_digits, [&](int64_t first, int64_t count, uint16_t* sums) {
-      add_in_shorts<kRadix, kDigits>(payloads + first * kRow, num_payloads, payload_bytes, count, sums);
-    }, words);
+    add_payloads<uint16_t>(
+        granules, kDigits, base, sum_digits,
+        [&](int64_t first, int64_t count, uint16_t* sums) {
+          add_in_shorts<kRadix, kDigits>(payloads + first * kRow, num_payloads, payload_bytes, count, sums);
+        },
+        words);
 }
 
-void add(const uint8_t* payloads, int64_t num_payloads, int64_t granules, int digits, int sum_digits,
-         uint32_t* words) {
+void add(const uint8_t* payloads, int64_t num_payloads, int64_t granules, int digits, int sum_digits, uint32_t* words) {
   (digits == 5 ? add_trits<3, 5> : add_trits<4, 4>)(payloads, num_payloads, granules, sum_digits, words);
 }
 
@@ -181,8 +184,8 @@ void decode_trits(const uint8_t* payload, const Segment* segments, int64_t num_s
   end_of_stream();
 }
 
-void decode_own(const uint8_t* payload, int digits, const Segment* segments, int64_t num_segments,
-                const float* scales, float* x) {
+void decode_own(const uint8_t* payload, int digits, const Segment* segments, int64_t num_segments, const float* scales,
+                float* x) {
   (digits == 5 ? decode_trits<3, 5> : decode_trits<4, 4>)(payload, segments, num_segments, scales, x);
 }
 

@@ -46,8 +46,10 @@ struct Cursor {
   bool add_until(int64_t end, float factor, float* chunk) {
     while (index < end) {
       for (int j = 0; j < G; ++j) chunk[G * index + j] += *value++ * factor;
-      if (--left == 0) index = INT64_MAX;
-      else if ((index = places.next()) < 0) return false;
+      if (--left == 0)
+        index = INT64_MAX;
+      else if ((index = places.next()) < 0)
+        return false;
     }
     return true;
   }

@@ -36,9 +36,9 @@ inline int64_t high_bytes(const Run& r) { return (r.count * high_bits(r) + 7) / 
 
 struct TopkKernels {
   void (*select)(const float* x, const Run* runs, int64_t num_runs, uint8_t* indices, float* values);
-  // x = the sum, in order, of all payloads' values * factor at their indices, and 0 elsewhere. Payload p has its indices
-  // from byte p * payload_bytes on and its values from p * num_values on. False if the bytes name a place outside its
-  // chunk, or too few or too many places; then x is left half-written.
+  // x = the sum, in order, of all payloads' values * factor at their indices, and 0 elsewhere. Payload p has its
+  // indices from byte p * payload_bytes on and its values from p * num_values on. False if the bytes name a place
+  // outside its chunk, or too few or too many places; then x is left half-written.
   bool (*scatter)(const uint8_t* indices, int64_t num_payloads, int64_t payload_bytes, const Run* runs,
                   int64_t num_runs, const float* values, int64_t num_values, float factor, float* x);
 };

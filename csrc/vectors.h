@@ -1,5 +1,5 @@
-// The compiler's own vector types, as wide as the instruction set, and the few things that compilers do badly with them.
-// Compiled once per instruction set (TW_ISA names the namespace); every build computes the same bits.
+// The compiler's own vector types, as wide as the instruction set; intrinsics for the few things that compilers do
+// badly with them. Compiled once per instruction set (TW_ISA names the namespace); every build computes the same bits.
 #pragma once
 #if defined(__SSE2__)
 #include <immintrin.h>

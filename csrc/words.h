@@ -37,9 +37,7 @@ class WordPacker {
  private:
   Wide part(Wide v) const { return times_low(v, Wide{} + high_) + (times_low(v, Wide{} + low_) >> 32); }
 
-  Word fraction(Word v) const {
-    return v * whole_ + high_halves(part((Wide)v), part((Wide)v >> 32)) + 1u;
-  }
+  Word fraction(Word v) const { return v * whole_ + high_halves(part((Wide)v), part((Wide)v >> 32)) + 1u; }
 
   uint32_t base_, whole_;
   int sum_digits_;

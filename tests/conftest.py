@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from thinwire.kernels import Kernels, backends
 
+NATIVE: list[str | None] = [name for name in backends() if name != "reference"]
 DEFAULT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 # The examples are the same in every run; `--hypothesis-profile=long` looks for new ones.
@@ -51,7 +52,7 @@ def kernels(request: pytest.FixtureRequest) -> Kernels:
     return backends()[request.param]
 
 
-@pytest.fixture(scope="session", params=[name for name in backends() if name != "reference"] or [None])
+@pytest.fixture(scope="session", params=NATIVE or [None])
 def native(request: pytest.FixtureRequest) -> Kernels:
     """Every native set of kernels."""
     if request.param is None:

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 import thinwire as tw
-from thinwire.codec import BoundCodec
-from thinwire.coders.base import Packer, Place
+from thinwire.codecs.bound import BoundCodec
+from thinwire.codecs.coders.base import Context, Packer
+from thinwire.codecs.stages.base import Learned
 from thinwire.kernels import Kernels, pick
-from thinwire.key import Key
-from thinwire.spec import Layout, Spec
-from thinwire.stages.base import Notes
+from thinwire.tensors.key import Key
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 CPU = torch.device("cpu")
 
@@ -26,10 +27,10 @@ def bound(
     rank: int = 0,
     kernels: Kernels | None = None,
     phase_of: int = 0,
-    notes: Notes | None = None,
+    learned: Learned | None = None,
 ) -> BoundCodec:
     """A codec bound to one rank's tensors, in the phase of step `phase_of`."""
-    return tw.parse(text).bind(layout, Place(world, rank, CPU, kernels or pick(CPU)), phase_of, notes)
+    return tw.parse(text).bind(layout, Context(world, rank, CPU, kernels or pick(CPU)), phase_of, learned)
 
 
 def one_tensor(numel: int, name: str = "w") -> Layout:
@@ -40,7 +41,7 @@ def transform(codecs: Sequence[BoundCodec], xs: Sequence[Tensor]) -> list[Tensor
     """What every rank's coder sees of its x; what the stages offer is added up over the ranks on the way."""
     ys = list(xs)
     for stages in zip(*(codec.stages for codec in codecs), strict=True):
-        offers = [stage.offer(y) for stage, y in zip(stages, ys, strict=True)]
+        offers = [stage.summands(y) for stage, y in zip(stages, ys, strict=True)]
         agreed = offers[0].clone()
         for offer in offers[1:]:  # in rank order, as the engine adds them
             agreed += offer
@@ -64,7 +65,7 @@ class Packed:
     def sums(self) -> Tensor:
         """All payloads merged, as one shard."""
         packer = self.codecs[0].packer
-        sums = torch.full((packer.sum_bytes(packer.num_granules),), 0xAA, dtype=torch.uint8)
+        sums = torch.full((packer.merged_bytes(packer.num_granules),), 0xAA, dtype=torch.uint8)
         packer.merge(torch.stack(self.payloads), self.agreed[0], sums)
         return sums.unsqueeze(0)
 
@@ -93,12 +94,12 @@ def pack(
     kernels: Kernels | None = None,
     filling: int = 0xAA,
     phase_of: int = 0,
-    notes: Notes | None = None,
+    learned: Learned | None = None,
 ) -> Packed:
     """Every rank encodes its x. `filling` is what was in the payload buffers before."""
-    codecs = [bound(text, layout, len(xs), rank, kernels, phase_of, notes) for rank in range(len(xs))]
+    codecs = [bound(text, layout, len(xs), rank, kernels, phase_of, learned) for rank in range(len(xs))]
     ys = transform(codecs, xs)
-    offers = [codec.offer(y) for codec, y in zip(codecs, ys, strict=True)]
+    offers = [codec.maxima(y) for codec, y in zip(codecs, ys, strict=True)]
     agreed = torch.stack(offers).amax(0) if offers[0].numel() else offers[0]
     payloads = []
     for rank, (codec, y) in enumerate(zip(codecs, ys, strict=True)):

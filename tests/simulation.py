@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from thinwire.codec import Codec
-from thinwire.engine import Bucket, Engine
+from thinwire.codecs.catalog import CodecLike
+from thinwire.exchange.bucket import Bucket
+from thinwire.exchange.engine import Engine
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.kernels import Kernels
-from thinwire.plan import Plan
-from thinwire.policy import Model, Policy
-from thinwire.spec import Layout, Spec
+from thinwire.memories.base import Memory
+from thinwire.plans.model import Model
+from thinwire.plans.plan import Plan
+from thinwire.plans.policy import Policy
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 CPU = torch.device("cpu")
 Gradients = dict[str, Tensor]
@@ -26,7 +30,7 @@ Source = Callable[[int, int], Mapping[str, Tensor]]  # (step, rank) to gradients
 class Simulation:
     """A plan on `world` ranks. `buckets` says how the tensors are cut into buckets; None is one bucket."""
 
-    codec: str | Codec | Mapping[str, str]
+    codec: CodecLike | Mapping[str, CodecLike]
     specs: tuple[Spec, ...]
     world: int
     memory: str | None = None
@@ -52,13 +56,13 @@ class Simulation:
         names = self.buckets or (tuple(by_name),)
         return [Layout.packed(by_name[name] for name in bucket) for bucket in names]
 
-    def step(self, engine: Engine, gradients: Mapping[str, Tensor], unit: float = 1.0) -> Gradients:
+    def step(self, engine: Engine, gradients: Mapping[str, Tensor], loss_scale: float = 1.0) -> Gradients:
         """One step of one rank: its gradients in, the means out."""
         means: Gradients = {}
         for layout in self.layouts:
             flat = [gradients[name].flatten() for name in layout.names]
             buffer = torch.cat(flat).to(self.device)
-            engine.exchange(Bucket(buffer, layout, unit))
+            engine.exchange(Bucket(buffer, layout, loss_scale))
             for spec, piece in zip(layout.specs, layout.slices, strict=True):
                 means[spec.name] = buffer[piece].view(spec.shape).cpu()
         engine.end_step()
@@ -94,6 +98,20 @@ def gaussian(specs: Sequence[Spec], seed: int = 0) -> Source:
         return {s.name: torch.randn(s.shape, generator=generator).to(s.dtype) for s in specs}
 
     return source
+
+
+def flat(held: Mapping[str, Mapping[str, Tensor]]) -> Gradients:
+    """What is held, under the name of the piece of state and of the tensor."""
+    return {f"{what} {name}": t for what, tensors in held.items() for name, t in tensors.items()}
+
+
+def held(memory: Memory) -> Gradients:
+    return flat(memory.state())
+
+
+def sum_of(tensors: Iterable[Tensor]) -> Tensor:
+    """Added up one after the other, as `sum` does it."""
+    return sum(tensors, start=torch.zeros(()))
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:

@@ -8,15 +8,15 @@ import math
 import pytest
 
 import thinwire as tw
-from thinwire.catalog import CATALOG, Entry
-from thinwire.coders.base import Coder, Merge
-from thinwire.coders.floats import Cast, Dense
-from thinwire.coders.qsgd import Qsgd
-from thinwire.coders.sign import Sign
-from thinwire.coders.ternary import Ternary
+from thinwire.codecs.catalog import CATALOG, Entry
+from thinwire.codecs.coders.base import Coder, Merge
+from thinwire.codecs.coders.floats import Cast, Dense
+from thinwire.codecs.coders.qsgd import QSGD
+from thinwire.codecs.coders.sign import Sign
+from thinwire.codecs.coders.terngrad import TernGrad
+from thinwire.codecs.stages.base import Chain, Stage
+from thinwire.codecs.stages.clip import Clip
 from thinwire.errors import CodecError
-from thinwire.stages.base import Chain, Stage
-from thinwire.stages.clip import Clip
 
 
 @pytest.mark.parametrize(
@@ -25,23 +25,23 @@ from thinwire.stages.clip import Clip
         ("dense", Dense()),
         ("fp16", Cast("fp16")),
         ("bf16", Cast("bf16")),
-        ("terngrad", Ternary()),
-        ("terngrad:", Ternary()),
-        ("terngrad:3", Ternary(clip=3.0)),
-        ("terngrad:off", Ternary(clip=math.inf)),
-        ("terngrad:clip=2.5", Ternary()),
-        ("terngrad:clip=off,block=2048", Ternary(clip=math.inf, block=2048)),
-        ("terngrad:block=layer", Ternary()),
-        (" terngrad : clip = 1 , scaler = sigma , ", Ternary(clip=1.0, scaler="sigma")),
-        ("terngrad:2,scales=own,wire=2bit", Ternary(clip=2.0, scales="own", wire="2bit")),
-        ("qsgd", Qsgd()),
-        ("qsgd:4", Qsgd()),
-        ("qsgd:8,norm=l2", Qsgd(bits=8, norm="l2")),
-        ("qsgd:bits=2,block=layer,scales=own", Qsgd(bits=2, block=0, scales="own")),
+        ("terngrad", TernGrad()),
+        ("terngrad:", TernGrad()),
+        ("terngrad:3", TernGrad(clip=3.0)),
+        ("terngrad:off", TernGrad(clip=math.inf)),
+        ("terngrad:clip=2.5", TernGrad()),
+        ("terngrad:clip=off,block=2048", TernGrad(clip=math.inf, block=2048)),
+        ("terngrad:block=layer", TernGrad()),
+        (" terngrad : clip = 1 , scaler = sigma , ", TernGrad(clip=1.0, scaler="sigma")),
+        ("terngrad:2,scales=own,wire=2bit", TernGrad(clip=2.0, scales="own", wire="2bit")),
+        ("qsgd", QSGD()),
+        ("qsgd:4", QSGD()),
+        ("qsgd:8,norm=l2", QSGD(bits=8, norm="l2")),
+        ("qsgd:bits=2,block=layer,scales=own", QSGD(bits=2, block=0, scales="own")),
         ("sign", Sign()),
         ("sign:values=scaled,block=1024", Sign(values="scaled", block=1024)),
-        ("ternary", Ternary(clip=math.inf)),
-        ("ternary:block=64", Ternary(clip=math.inf, block=64)),
+        ("ternary", TernGrad(clip=math.inf)),
+        ("ternary:block=64", TernGrad(clip=math.inf, block=64)),
     ],
 )
 def test_good_texts(text: str, coder: Coder) -> None:
@@ -54,7 +54,7 @@ def test_good_texts(text: str, coder: Coder) -> None:
 def test_chains() -> None:
     codec = tw.parse("clip:3 >> clip >> ternary:block=32")
     assert codec.stages == (Clip(3.0), Clip(2.5))
-    assert codec.coder == Ternary(clip=math.inf, block=32)
+    assert codec.coder == TernGrad(clip=math.inf, block=32)
     assert tw.parse("clip>>bf16").coder == Cast("bf16")
 
 
@@ -124,6 +124,7 @@ def test_every_entry_can_be_made_and_explained(name: str) -> None:
     entry: Entry = CATALOG[name]
     link = entry.link(**entry.fixed)
     assert isinstance(link, Stage | Coder | Chain)
+    assert dataclasses.is_dataclass(link)
     assert entry.about
     fields = {field.name: field for field in dataclasses.fields(link)}
     assert set(entry.fixed) <= set(fields)

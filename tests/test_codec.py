@@ -10,20 +10,21 @@ from torch import Tensor
 
 import thinwire as tw
 from packing import bound, transform
-from thinwire.codec import Codec
-from thinwire.coders.base import Coder, Merge, Packer, Place
-from thinwire.coders.floats import Cast, Dense
-from thinwire.coders.ternary import Ternary
-from thinwire.spec import Layout, Spec
-from thinwire.stages.base import BoundStage, LinearStage, Notes, SelectingStage
-from thinwire.stages.clip import Clip
+from thinwire.codecs.codec import Codec
+from thinwire.codecs.coders.base import Coder, Context, Merge, Packer
+from thinwire.codecs.coders.floats import Cast, Dense
+from thinwire.codecs.coders.terngrad import TernGrad
+from thinwire.codecs.stages.base import BoundStage, Learned, LinearStage, SelectingStage
+from thinwire.codecs.stages.clip import Clip
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 
 @dataclass(frozen=True)
 class Halve(LinearStage):
     """A linear stage whose inverse doubles: numbers before and behind it differ, unlike with clip."""
 
-    def bind(self, layout: Layout, place: Place, phase: str, notes: Notes) -> BoundStage:
+    def bind(self, layout: Layout, context: Context, phase: str, learned: Learned) -> BoundStage:
         return BoundHalve(layout)
 
 
@@ -45,17 +46,11 @@ class Choose(SelectingStage):
 
     memory = "residual"
 
-    def around(self, coder: Coder) -> Coder:
-        return Chosen(coder)
+    def check(self, coder: Coder) -> None:
+        pass
 
-
-@dataclass(frozen=True)
-class Chosen(Coder):
-    inner: Coder
-    merge = Merge.GATHER
-
-    def bind(self, layout: Layout, place: Place) -> Packer:
-        return self.inner.bind(layout, place)
+    def bind(self, coder: Coder, layout: Layout, context: Context, phase: str) -> Packer:
+        return coder.bind(layout, context)
 
 
 @pytest.mark.parametrize(
@@ -63,12 +58,12 @@ class Chosen(Coder):
     [
         ((), Dense(), Merge.SUM),
         ((), Cast("bf16"), Merge.SUM),
-        ((), Ternary(), Merge.INT),
-        ((), Ternary(scales="own"), Merge.GATHER),
+        ((), TernGrad(), Merge.INT),
+        ((), TernGrad(scales="own"), Merge.GATHER),
         ((Clip(),), Dense(), Merge.SUM),
         ((Clip(), Halve()), Cast(), Merge.SUM),
-        ((Clip(), Halve()), Ternary(), Merge.INT),
-        ((Halve(),), Ternary(scales="own"), Merge.GATHER),
+        ((Clip(), Halve()), TernGrad(), Merge.INT),
+        ((Halve(),), TernGrad(scales="own"), Merge.GATHER),
     ],
 )
 def test_merge_follows_from_the_links(stages: tuple[LinearStage, ...], coder: Coder, merge: Merge) -> None:
@@ -77,8 +72,8 @@ def test_merge_follows_from_the_links(stages: tuple[LinearStage, ...], coder: Co
 
 
 def test_the_memory_is_that_of_the_link_that_drops_something() -> None:
-    assert Codec("test", (Clip(),), Ternary()).memory == "none"
-    assert Codec("test", (Clip(),), Ternary(), Choose()).memory == "residual"
+    assert Codec("test", (Clip(),), TernGrad()).memory == "none"
+    assert Codec("test", (Clip(),), TernGrad(), Choose()).memory == "residual"
 
 
 def test_only_a_bare_dense_coder_keeps_the_dtype() -> None:
@@ -95,7 +90,7 @@ def test_stages_make_a_gentle_coder_rough() -> None:
 
 def test_stages_run_forwards_and_decode_backwards() -> None:
     layout = Layout((Spec("a", (3,)), Spec("b", (2,))), (1, 5))
-    codec = Codec("test", (Halve(), Halve(), Halve()), Dense()).bind(layout, bound("dense", layout).place)
+    codec = Codec("test", (Halve(), Halve(), Halve()), Dense()).bind(layout, bound("dense", layout).context)
     x = torch.tensor([0.0, 8.0, 16.0, 24.0, 0.0, 32.0, 40.0])
     (y,) = transform([codec], [x])
     assert y.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
@@ -116,7 +111,7 @@ def test_offers_are_zero_words_where_nothing_is_agreed() -> None:
     layout = Layout.packed([Spec("a", (3,)), Spec("b", (64,))])
     x = torch.ones(67)
     sizes = [
-        bound(t, layout).offer(x).numel()
+        bound(t, layout).maxima(x).numel()
         for t in ("dense", "terngrad:scales=own", "terngrad", "terngrad:block=32")
     ]
     assert sizes == [0, 0, 2, 3]

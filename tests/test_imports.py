@@ -18,21 +18,29 @@ ROOT = Path(thinwire.__file__).parent
 
 # A module may import modules of its own row and of the rows above it.
 ROWS = (
-    {"errors", "names", "spec", "key", "options", "rate", "clock", "scratch", "words"},
+    {"errors", "clock", "texts", "tensors"},
     {"kernels"},
-    {"coders", "stages", "codec", "catalog"},
-    {"memory", "controls"},
+    {"codecs"},
+    {"memories", "controls"},
     {"groups"},
     {"routes"},
-    {"policy", "lane", "shares", "plan"},
-    {"statistics", "transit", "engine", "drift"},
-    {"state", "report", "worker", "blame"},
+    {"plans"},
+    {"exchange"},
     {"hooks"},
     {"__init__"},
     {"perf", "lab"},
     {"private"},
     {"cli"},
     {"__main__"},
+)
+# The same inside the lab.
+LAB_ROWS = (
+    {"process", "spread"},
+    {"data", "models"},
+    {"net", "report"},
+    {"run"},
+    {"bench", "study"},
+    {"doctor"},
 )
 HEAVY = ("typer", "rich", "plotly", "matplotlib", "sklearn", "scipy", "pandas")
 IMPORT_LIMIT_S = 0.3
@@ -94,16 +102,34 @@ def _own_targets(module: str) -> set[str]:
 
 
 def test_there_are_modules() -> None:
-    assert {"engine", "coders.ternary", "kernels.reference.ternary", "hooks.ddp"} <= imports().keys()
-    assert "coders.ternary" in _own_targets("catalog")
-    assert "blame" in _own_targets("hooks.compressor")
-    assert "engine" in _own_targets("state")
+    assert {
+        "exchange.engine",
+        "codecs.coders.terngrad",
+        "kernels.reference.ternary",
+        "hooks.ddp",
+    } <= imports().keys()
+    assert "codecs.coders.terngrad" in _own_targets("codecs.catalog")
+    assert "hooks.blame" in _own_targets("hooks.compressor")
+    assert "exchange.engine" in _own_targets("exchange.state")
 
 
 @pytest.mark.parametrize("module", sorted(imports()))
 def test_imports_go_one_way(module: str) -> None:
     backwards = {target for target in _own_targets(module) if _row(target) > _row(module)}
     assert not backwards, f"thinwire.{module} must not import {backwards}"
+
+
+def test_groups_of_the_lab_import_one_way() -> None:
+    def row(module: str) -> int:
+        [index] = [i for i, names in enumerate(LAB_ROWS) if module.split(".")[1] in names]
+        return index
+
+    inside = [module for module in imports() if module.startswith("lab.")]
+    assert {module.split(".")[1] for module in inside} == set().union(*LAB_ROWS)
+    for module in inside:
+        targets = {target for target in _own_targets(module) if target.startswith("lab.")}
+        backwards = {target for target in targets if row(target) > row(module)}
+        assert not backwards, f"thinwire.{module} must not import {backwards}"
 
 
 def test_no_import_cycles() -> None:
@@ -145,7 +171,7 @@ def test_only_public_names_are_shown() -> None:
     assert shown == sorted(thinwire.__all__)
     for name in thinwire.__all__:
         assert getattr(thinwire, name).__module__.startswith("thinwire."), name
-    with pytest.raises(AttributeError, match="no attribute 'comprss': it has Codec, Compressor"):
+    with pytest.raises(AttributeError, match="no attribute 'comprss': it has Cast, Clip, Codec, Coder"):
         _ = thinwire.comprss
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from thinwire.kernels.reference.hashing import counters, random24
-from thinwire.key import Key, _mix
+from thinwire.tensors.key import Key, mix
 
 CPU = torch.device("cpu")
 NUM = 1 << 16
@@ -23,10 +23,10 @@ def stream(key: Key, name: str = "w", count: int = NUM) -> Tensor:
 def test_the_mix_is_splitmix64() -> None:
     """The published outputs of splitmix64 for the seeds 0 and 1234567."""
     golden = 0x9E3779B97F4A7C15
-    assert _mix(0) == 0xE220A8397B1DCDAF
-    assert _mix(golden) == 0x6E789E6AA1B965F4
-    assert _mix(1234567) == 6457827717110365317
-    assert _mix(1234567 + golden) == 3203168211198807973
+    assert mix(0) == 0xE220A8397B1DCDAF
+    assert mix(golden) == 0x6E789E6AA1B965F4
+    assert mix(1234567) == 6457827717110365317
+    assert mix(1234567 + golden) == 3203168211198807973
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def test_the_mix_is_splitmix64() -> None:
 def test_words_follow_from_the_definition(key: Key, name: str) -> None:
     """m = mix(seed); then m = mix(m ^ part) for step, the name's hash and rank; the low word is k0."""
     name_hash = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
-    mixed = _mix(key.seed % 2**64)
+    mixed = mix(key.seed % 2**64)
     for part in (key.step, name_hash, key.rank):
-        mixed = _mix(mixed ^ part)
+        mixed = mix(mixed ^ part)
     assert key.words(name) == (mixed % 2**32, mixed >> 32)
 
 

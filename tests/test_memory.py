@@ -6,8 +6,11 @@ import pytest
 import torch
 
 from thinwire.errors import PlanError
-from thinwire.memory import NoMemory, Residual, make_memory
-from thinwire.spec import Layout, Spec
+from thinwire.memories.base import NoMemory
+from thinwire.memories.residual import Residual
+from thinwire.memories.table import make_memory
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 PIECES = Layout((Spec("a", (3,)), Spec("b", (2,))), (0, 4)).pieces()
 
@@ -24,14 +27,14 @@ def test_in_plus_old_is_sent_plus_new() -> None:
         memory.after(x, sent, 0, PIECES, 1.0)
         memory.commit()
         total_sent += sent
-    state = memory.state()
+    state = memory.state()["residual"]
     torch.testing.assert_close(total_in[:3], total_sent[:3] + state["a"], rtol=0, atol=1e-5)
     torch.testing.assert_close(total_in[4:], total_sent[4:] + state["b"], rtol=0, atol=1e-5)
 
 
 def test_numbers_between_the_tensors_are_left_alone() -> None:
     memory = Residual()
-    memory.load({"a": torch.ones(3), "b": torch.ones(2)})
+    memory.load({"residual": {"a": torch.ones(3), "b": torch.ones(2)}})
     x = torch.zeros(6)
     memory.before(x, PIECES, 1.0)
     assert x.tolist() == [1, 1, 1, 0, 1, 1]
@@ -40,15 +43,15 @@ def test_numbers_between_the_tensors_are_left_alone() -> None:
 def test_what_is_not_committed_is_not_believed() -> None:
     """One Inf step must not leave anything behind, of any tensor."""
     memory = Residual()
-    memory.load({"a": torch.ones(3), "b": torch.ones(2)})
+    memory.load({"residual": {"a": torch.ones(3), "b": torch.ones(2)}})
     memory.after(torch.full((6,), torch.inf), torch.zeros(6), 0, PIECES, 1.0)
     memory.forget()
     memory.commit()
-    assert memory.state()["a"].tolist() == [1, 1, 1]
-    assert memory.state()["b"].tolist() == [1, 1]
+    assert memory.state()["residual"]["a"].tolist() == [1, 1, 1]
+    assert memory.state()["residual"]["b"].tolist() == [1, 1]
     memory.after(torch.full((6,), 5.0), torch.zeros(6), 0, PIECES, 1.0)
     memory.commit()
-    assert memory.state()["a"].tolist() == [5, 5, 5]
+    assert memory.state()["residual"]["a"].tolist() == [5, 5, 5]
 
 
 def test_the_first_step_starts_empty() -> None:
@@ -56,7 +59,7 @@ def test_the_first_step_starts_empty() -> None:
     x = torch.arange(6.0)
     memory.before(x, PIECES, 1.0)
     assert torch.equal(x, torch.arange(6.0))
-    assert memory.state() == {}
+    assert memory.state() == {"residual": {}}
 
 
 def test_residuals_are_kept_in_unscaled_units() -> None:
@@ -64,7 +67,7 @@ def test_residuals_are_kept_in_unscaled_units() -> None:
     memory = Residual()
     memory.after(torch.full((6,), 1024.0), torch.zeros(6), 0, PIECES, 1024.0)
     memory.commit()
-    assert memory.state()["a"].tolist() == [1, 1, 1]
+    assert memory.state()["residual"]["a"].tolist() == [1, 1, 1]
     x = torch.zeros(6)
     memory.before(x, PIECES, 512.0)
     assert x.tolist() == [512, 512, 512, 0, 512, 512]
@@ -73,10 +76,10 @@ def test_residuals_are_kept_in_unscaled_units() -> None:
 def test_states_are_copies() -> None:
     memory = Residual()
     given = {"a": torch.ones(3)}
-    memory.load(given)
-    memory.state()["a"].zero_()
+    memory.load({"residual": given})
+    memory.state()["residual"]["a"].zero_()
     given["a"].zero_()
-    assert memory.state()["a"].tolist() == [1, 1, 1]
+    assert memory.state()["residual"]["a"].tolist() == [1, 1, 1]
 
 
 def test_committed_and_staged_are_different_buffers() -> None:
@@ -86,16 +89,16 @@ def test_committed_and_staged_are_different_buffers() -> None:
         memory.after(torch.full((6,), value), torch.zeros(6), 0, PIECES, 1.0)
         memory.commit()
     memory.after(torch.full((6,), 9.0), torch.zeros(6), 0, PIECES, 1.0)
-    assert memory.state()["a"].tolist() == [3, 3, 3]
+    assert memory.state()["residual"]["a"].tolist() == [3, 3, 3]
 
 
 def test_loading_forgets_what_was_staged() -> None:
     memory = Residual()
     memory.after(torch.full((6,), 9.0), torch.zeros(6), 0, PIECES, 1.0)
-    memory.load({"a": torch.ones(3)})
+    memory.load({"residual": {"a": torch.ones(3)}})
     memory.commit()
-    assert memory.state().keys() == {"a"}
-    assert memory.state()["a"].tolist() == [1, 1, 1]
+    assert memory.state()["residual"].keys() == {"a"}
+    assert memory.state()["residual"]["a"].tolist() == [1, 1, 1]
 
 
 def test_a_tensor_that_was_not_exchanged_keeps_what_it_holds() -> None:
@@ -106,31 +109,31 @@ def test_a_tensor_that_was_not_exchanged_keeps_what_it_holds() -> None:
         memory.commit()
     memory.after(torch.full((6,), 3.0), torch.zeros(6), 0, PIECES[:1], 1.0)  # "b" had no gradient
     memory.commit()
-    assert memory.state()["a"].tolist() == [3, 3, 3]
-    assert memory.state()["b"].tolist() == [2, 2]
+    assert memory.state()["residual"]["a"].tolist() == [3, 3, 3]
+    assert memory.state()["residual"]["b"].tolist() == [2, 2]
 
 
 def test_a_tensor_in_pieces_is_one_residual() -> None:
     memory, layout = Residual(), Layout.packed([Spec("a", (5,))])
-    memory.load({"a": torch.arange(5.0)})
+    memory.load({"residual": {"a": torch.arange(5.0)}})
     x = torch.zeros(5)
     for first, last in ((0, 2), (2, 5)):
         memory.before(x, layout.pieces(first, last), 1.0)
         memory.after(x, x[first:last] - 1, first, layout.pieces(first, last), 1.0)
     assert x.tolist() == [0, 1, 2, 3, 4]
     memory.commit()
-    assert memory.state()["a"].tolist() == [1] * 5
+    assert memory.state()["residual"]["a"].tolist() == [1] * 5
 
 
 def test_without_undo_the_new_takes_the_place_of_the_old() -> None:
     """Half the memory; what is not finite on this rank is still not believed."""
     memory = make_memory("residual:undo=off")
-    memory.load({"a": torch.ones(3), "b": torch.ones(2)})
+    memory.load({"residual": {"a": torch.ones(3), "b": torch.ones(2)}})
     x = torch.tensor([2.0, 2.0, 2.0, 0.0, torch.nan, 2.0])
     memory.after(x, torch.zeros(6), 0, PIECES, 1.0)
     memory.forget()
-    assert memory.state()["a"].tolist() == [2, 2, 2]
-    assert memory.state()["b"].tolist() == [1, 1]
+    assert memory.state()["residual"]["a"].tolist() == [2, 2, 2]
+    assert memory.state()["residual"]["b"].tolist() == [1, 1]
 
 
 def test_no_memory_holds_nothing() -> None:

@@ -6,15 +6,21 @@ import pytest
 import torch
 from torch import Tensor
 
+from simulation import held
 from thinwire.errors import CodecError
-from thinwire.memory import MEMORIES, Momentum, MomentumOptions, NoMemory, Residual, make_memory, memory_text
-from thinwire.spec import Layout, Spec
+from thinwire.memories.base import NoMemory
+from thinwire.memories.ef21 import Ef21
+from thinwire.memories.momentum import Momentum, MomentumOptions
+from thinwire.memories.residual import Residual
+from thinwire.memories.table import MEMORIES, make_memory, memory_text
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 PIECES = Layout((Spec("a", (3,)), Spec("b", (2,))), (0, 4)).pieces()
 
 
 def test_memories_by_name() -> None:
-    types = {"none": NoMemory, "residual": Residual, "momentum": Momentum}
+    types = {"none": NoMemory, "residual": Residual, "momentum": Momentum, "ef21": Ef21}
     assert {name: type(make_memory(name)) for name in MEMORIES} == types
 
 
@@ -73,7 +79,7 @@ def test_it_is_the_authors_algorithm(nesterov: bool) -> None:
         memory.after(x, sent, 0, pieces, 1.0)
         memory.commit()
         u[sent != 0], v[sent != 0] = 0.0, 0.0
-        state = memory.state()
+        state = held(memory)
         torch.testing.assert_close(state["velocity a"], u)
         torch.testing.assert_close(state["unsent a"], v)
 
@@ -86,12 +92,12 @@ def test_e2_telescoping() -> None:
     for _ in range(40):
         x = torch.randn(50, generator=generator)
         memory.before(x, pieces, 1.0)
-        velocities += memory.pages.stage("a", 50, x).u
+        velocities += memory.pages.room(pieces[0], x)["velocity"]
         own = select(x, 5).bfloat16().float()  # what is rounded off stays in v
         memory.after(x, own, 0, pieces, 1.0)
         memory.commit()
         sent += own
-    torch.testing.assert_close(velocities, sent + memory.state()["unsent a"], rtol=0, atol=1e-4)
+    torch.testing.assert_close(velocities, sent + memory.state()["unsent"]["a"], rtol=0, atol=1e-4)
 
 
 def test_what_is_sent_is_not_remembered() -> None:
@@ -123,13 +129,13 @@ def test_what_is_not_committed_is_not_believed() -> None:
     memory.before(x, PIECES, 1.0)
     memory.after(x, torch.zeros(6), 0, PIECES, 1.0)
     memory.commit()
-    before = memory.state()
+    before = held(memory)
     for bad in (torch.nan, torch.inf):
         x = torch.full((6,), bad)
         memory.before(x, PIECES, 1.0)
         memory.after(x, x, 0, PIECES, 1.0)
         memory.forget()
-    after = memory.state()
+    after = held(memory)
     assert torch.equal(after["velocity a"], before["velocity a"])
     assert torch.equal(after["unsent a"], before["unsent a"])
     assert torch.equal(after["unsent b"], before["unsent b"])
@@ -156,17 +162,17 @@ def test_it_clips_locally() -> None:
 def test_it_is_kept_in_unscaled_units() -> None:
     """Loss scales are powers of two: the numbers are the same to the last bit."""
 
-    def run(units: tuple[float, ...]) -> tuple[list[Tensor], dict[str, Tensor]]:
+    def run(scales: tuple[float, ...]) -> tuple[list[Tensor], dict[str, Tensor]]:
         memory, generator = make_memory("momentum:clip=1.5"), torch.Generator().manual_seed(3)
         sent = []
-        for unit in units:
-            x = torch.randn(6, generator=generator) * unit
-            memory.before(x, PIECES, unit)
+        for scale in scales:
+            x = torch.randn(6, generator=generator) * scale
+            memory.before(x, PIECES, scale)
             own = select(x)
-            memory.after(x, own, 0, PIECES, unit)
+            memory.after(x, own, 0, PIECES, scale)
             memory.commit()
-            sent.append(own / unit)
-        return sent, memory.state()
+            sent.append(own / scale)
+        return sent, held(memory)
 
     plain, scaled = run((1.0, 1.0, 1.0)), run((1024.0, 512.0, 65536.0))
     assert all(torch.equal(a, b) for a, b in zip(plain[0], scaled[0], strict=True))
@@ -182,6 +188,6 @@ def test_states_are_copies_and_go_back() -> None:
     state = memory.state()
     other = Momentum()
     other.load(state)
-    state["velocity a"].zero_()
-    assert other.state().keys() == memory.state().keys()
-    assert all(torch.equal(t, memory.state()[name]) for name, t in other.state().items())
+    state["velocity"]["a"].zero_()
+    assert held(other).keys() == held(memory).keys()
+    assert all(torch.equal(t, held(memory)[name]) for name, t in held(other).items())

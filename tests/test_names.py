@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from thinwire import names
-from thinwire.catalog import CATALOG
+from thinwire.codecs.catalog import CATALOG
 from thinwire.controls.table import CONSTANT, CONTROLS
 from thinwire.errors import ThinwireError
-from thinwire.lab.asked import read_asked
-from thinwire.memory import MEMORIES
+from thinwire.lab.run.codec_choice import read_codec_choice
+from thinwire.memories.table import MEMORIES
 from thinwire.routes.table import ROUTES
+from thinwire.texts import names
 
 
 def test_they_are_the_tables() -> None:
@@ -33,7 +33,7 @@ def test_they_are_the_tables() -> None:
 )
 def test_misspelt_names_are_refused_with_the_right_one(text: str, sentence: str) -> None:
     with pytest.raises(ThinwireError) as caught:
-        read_asked(text).check_names()
+        read_codec_choice(text).check_names()
     assert sentence in str(caught.value)
 
 
@@ -45,4 +45,4 @@ def test_right_names_pass_whatever_their_options() -> None:
         "ddp-powersgd:4",
         "dct >> topk:0.1 @ control=guard:x=1",
     ):
-        read_asked(text).check_names()
+        read_codec_choice(text).check_names()

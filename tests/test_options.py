@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thinwire.errors import CodecError
-from thinwire.options import number_or_off, one_of, option, read_options, show_number_or_off, show_options
+from thinwire.texts.options import (
+    number_or_off,
+    one_of,
+    option,
+    read_options,
+    show_number_or_off,
+    show_options,
+)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from collections.abc import Mapping
 
 import pytest
 import torch
@@ -11,18 +12,26 @@ from torch import nn
 
 from packing import CPU
 from simulation import specs_of
-from thinwire.coders.base import Place
+from thinwire.codecs.catalog import CodecLike
+from thinwire.codecs.coders.base import Context
 from thinwire.errors import PlanError
 from thinwire.kernels import pick
-from thinwire.plan import Plan, mean_bytes, warn_idle
-from thinwire.policy import Model, Policy
-from thinwire.spec import Layout, Spec
+from thinwire.plans.model import Model
+from thinwire.plans.plan import Plan, mean_bytes, warn_idle
+from thinwire.plans.policy import Policy
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 SPECS = specs_of({"fc1.weight": (50, 40), "fc1.bias": 50, "fc2.weight": (40, 50), "fc2.bias": 40})
 MODEL = Model(SPECS, last=frozenset({"fc2.weight", "fc2.bias"}))
 
 
-def plan(codec: object = "terngrad", world: int = 4, model: Model = MODEL, **options: str | None) -> Plan:
+def plan(
+    codec: CodecLike | Mapping[str, CodecLike] = "terngrad",
+    world: int = 4,
+    model: Model = MODEL,
+    **options: str | None,
+) -> Plan:
     return Plan.of(Policy.of(codec), model, world, **options)
 
 
@@ -124,9 +133,9 @@ def test_tensors_of_several_dtypes_are_counted_apart(codec: str) -> None:
 
 def test_lanes_of_a_bucket() -> None:
     """One lane per codec, memory and route, with its tensors where they lie in the bucket."""
-    place = Place(4, 0, CPU, pick(CPU))
+    place = Context(4, 0, CPU, pick(CPU))
     lanes = plan().lanes(Layout.packed(SPECS), place)
-    assert [(str(lane.bound.codec), lane.layout.names, lane.layout.offsets) for lane in lanes] == [
+    assert [(str(lane.codec), lane.layout.names, lane.layout.offsets) for lane in lanes] == [
         ("terngrad", ("fc1.weight",), (0,)),
         ("dense", ("fc1.bias", "fc2.weight", "fc2.bias"), (2000, 2050, 4050)),
     ]
@@ -134,7 +143,7 @@ def test_lanes_of_a_bucket() -> None:
 
 def test_codecs_that_differ_in_the_last_digit_get_lanes_of_their_own() -> None:
     codecs = {"fc1.weight": "terngrad:clip=2.5000001", "fc2.weight": "terngrad:clip=2.5000002"}
-    lanes = plan(codecs).lanes(Layout.packed(SPECS), Place(4, 0, CPU, pick(CPU)))
+    lanes = plan(codecs).lanes(Layout.packed(SPECS), Context(4, 0, CPU, pick(CPU)))
     assert [lane.layout.names for lane in lanes] == [
         ("fc1.weight",),
         ("fc1.bias", "fc2.bias"),
@@ -206,8 +215,8 @@ def test_a_dense_tensor_that_takes_most_bytes_is_pointed_at() -> None:
     assert told.hint(told.tensor_bytes()) is None
     assert plan("dense").hint(plan("dense").tensor_bytes()) is None
     assert "14%" not in str(made)
-    share = made.tensor_bytes()["fc2.weight"] / made.step_bytes()
-    assert f"{share:.0%}  (last layer)" in str(made)
+    strength = made.tensor_bytes()["fc2.weight"] / made.step_bytes()
+    assert f"{strength:.0%}  (last layer)" in str(made)
 
 
 def test_plans_that_compress_nothing_say_so() -> None:

@@ -7,13 +7,14 @@ from typing import TypeVar
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from thinwire.exchange.report import ahead
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.hooks.compressor import Compressor
-from thinwire.plan import Plan
-from thinwire.policy import Model, Policy
-from thinwire.report import ahead
+from thinwire.plans.model import Model
+from thinwire.plans.plan import Plan
+from thinwire.plans.policy import Policy
 
 CPU = torch.device("cpu")
 T = TypeVar("T")
@@ -21,7 +22,7 @@ NET = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 64, 3), nn.Linear(64, 10)
 
 
 def run(codec: str, steps: int, look: Callable[[Compressor], T], world: int = 2) -> T:
-    parameters = list(NET.parameters())
+    parameters: list[Tensor] = list(NET.parameters())
 
     def work(group: ThreadGroup) -> T:
         with Compressor(Policy.of(codec), group, CPU, NET) as made:

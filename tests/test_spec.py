@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from thinwire.spec import Layout, Spec
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 
 def test_sizes() -> None:

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from simulation import Gradients, Simulation, assert_same, gaussian, specs_of
-from thinwire.engine import Engine
+from simulation import Gradients, Simulation, assert_same, flat, gaussian, specs_of, sum_of
 from thinwire.errors import StateError
+from thinwire.exchange.engine import Engine
+from thinwire.exchange.state import gathered_state, load_state, local_state
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.spec import Spec
-from thinwire.state import gathered_state, load_state, local_state
+from thinwire.tensors.spec import Spec
 
 SPECS = specs_of({"conv": (8, 3, 3, 3), "norm": 8, "fc": (37, 53)})
 CODEC = {"norm": "bf16", "fc": "terngrad", "conv": "terngrad:block=32"}
@@ -89,23 +89,23 @@ def test_gathered_states_are_the_same_on_every_rank() -> None:
         }
         for mine, theirs in zip(first["ranks"], other["ranks"], strict=True):
             for kind in mine:
-                assert_same(mine[kind], theirs[kind])
+                assert_same(flat(mine[kind]), flat(theirs[kind]))
 
 
 def residual_sum(ranks: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    return {spec.name: sum(kept[spec.name] for kept in ranks if spec.name in kept) for spec in SPECS}
+    return {spec.name: sum_of(kept[spec.name] for kept in ranks if spec.name in kept) for spec in SPECS}
 
 
 @pytest.mark.parametrize("new_world", [1, 2, 3, 5])
 def test_a_changed_world_keeps_the_sum_of_the_residuals(new_world: int) -> None:
     state = states(simulation(3), gather=True)[0]
-    before = residual_sum([rank["residual"] for rank in state["ranks"]])
+    before = residual_sum([rank["residual"]["residual"] for rank in state["ranks"]])
     sim = simulation(new_world)
 
     def work(group: ThreadGroup) -> dict[str, Tensor]:
         engine = sim.engine(group)
         load_state(engine, state)
-        kept = engine.memories["residual"].state()
+        kept = engine.memories["residual"].state()["residual"]
         steps(sim, engine, 3, 5)  # and it goes on
         return kept
 
@@ -127,7 +127,7 @@ def refused(state: Any, sim: Simulation | None = None, rank: int = 0) -> str:
             load_state(engine, state)
         after = saved(local_state(engine))
         assert after["step"] == before["step"]
-        assert_same(after["memories"]["residual"], before["memories"]["residual"])
+        assert_same(flat(after["memories"]["residual"]), flat(before["memories"]["residual"]))
         return str(caught.value)
 
     return run_ranks(sim.world, work)[rank]
@@ -196,11 +196,12 @@ def test_what_fits_is_taken_and_the_rest_is_named(memory: str, codec: str, gathe
     def kept(group: ThreadGroup) -> dict[str, Tensor]:
         engine = part.engine(group)
         load_state(engine, given[0 if gather else group.rank], strict=False)
-        return saved(local_state(engine))["memories"][memory]
+        return flat(saved(local_state(engine))["memories"][memory])
 
     for rank, mine in enumerate(run_ranks(2, kept)):
         before = given[0]["ranks"][rank][memory] if gather else given[rank]["memories"][memory]
-        assert_same(mine, {name: held for name, held in before.items() if not name.endswith("norm")})
+        others = {name: kept for name, kept in flat(before).items() if not name.endswith("norm")}
+        assert_same(mine, others)
 
     later = run_ranks(2, frozen)
 

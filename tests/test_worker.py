@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 
 import pytest
 
 from thinwire.errors import PlanError
-from thinwire.worker import Worker
+from thinwire.hooks.worker import Worker
 
 
 def make_worker() -> Worker:
@@ -18,8 +19,12 @@ def test_jobs_run_in_order_on_one_thread_of_their_own() -> None:
     worker = make_worker()
     seen: list[tuple[int, str]] = []
     done = threading.Semaphore(0)
+
+    def note(number: int) -> None:
+        seen.append((number, threading.current_thread().name))
+
     for number in range(20):
-        worker.submit(lambda n=number: seen.append((n, threading.current_thread().name)), done.release)
+        worker.submit(functools.partial(note, number), done.release)
     assert worker.call(lambda: "result") == "result"
     assert seen == [(number, "thinwire") for number in range(20)]
     assert all(done.acquire(blocking=False) for _ in range(20))

@@ -1,4 +1,4 @@
-// The extension module thinwire._private: checks sizes, releases the GIL, calls the core. The only file that knows Python.
+// The extension module thinwire._private: checks sizes, releases the GIL, calls the core. Only this file knows Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -89,8 +89,7 @@ struct Product {
   }
 
   static void cot_receive(const Hash& hash, Bytes rows, Bytes bits, uint64_t first_index, uint64_t first_block,
-                          size_t depth, size_t length, int width, int shift, bool negative, Out<Word> out,
-                          Bytes wire) {
+                          size_t depth, size_t length, int width, int shift, bool negative, Out<Word> out, Bytes wire) {
     auto f = frame(hash, rows, first_index, first_block, out, depth, length, width, shift, negative);
     require(bits.size() == f.num_rows * depth, "one choice bit per OT");
     require(wire.size() == packed_bytes(f.num_rows * depth * length, width), "the message has another size");
@@ -108,8 +107,8 @@ void ot_send(const Hash& hash, Bytes rows, Bytes delta, Bytes flags, uint64_t fi
              In<uint64_t> noise, size_t length, int width, int shift, bool negative, Out<uint64_t> out,
              Out<uint8_t> wire) {
   require(length > 0 && matrix.size() % length == 0, "the matrix must hold whole rows");
-  auto f = Product<uint64_t>::frame(hash, rows, first_index, 0, out, matrix.size() / length, length, width, shift,
-                                    negative);
+  auto f =
+      Product<uint64_t>::frame(hash, rows, first_index, 0, out, matrix.size() / length, length, width, shift, negative);
   const size_t num_ots = f.num_rows * f.depth;
   require(flags.size() == num_ots && noise.size() == num_ots * length, "one flag and one noise row per OT");
   require(wire.size() == 2 * packed_bytes(num_ots * length, width), "the message has another size");
@@ -241,17 +240,20 @@ NB_MODULE(_private, m) {
       });
 
   nb::class_<Hash>(m, "Hash")
-      .def("__init__", [](Hash* self, Bytes key) {
-        require(key.size() == 32, "the key must be 32 bytes");
-        new (self) Hash(key.data());
-      })
-      .def("pads",
-           [](const Hash& self, Bytes rows, std::optional<Bytes> delta, uint64_t first_index, Out<uint64_t> out) {
-             require(rows.size() == 16 * out.size(), "one row of 16 bytes per pad");
-             const uint8_t* d = delta ? delta_of(*delta) : nullptr;
-             nb::gil_scoped_release release;
-             self.pads(rows.data(), d, out.size(), first_index, out.data());
-           }, nb::arg(), nb::arg().none(), nb::arg(), nb::arg())
+      .def("__init__",
+           [](Hash* self, Bytes key) {
+             require(key.size() == 32, "the key must be 32 bytes");
+             new (self) Hash(key.data());
+           })
+      .def(
+          "pads",
+          [](const Hash& self, Bytes rows, std::optional<Bytes> delta, uint64_t first_index, Out<uint64_t> out) {
+            require(rows.size() == 16 * out.size(), "one row of 16 bytes per pad");
+            const uint8_t* d = delta ? delta_of(*delta) : nullptr;
+            nb::gil_scoped_release release;
+            self.pads(rows.data(), d, out.size(), first_index, out.data());
+          },
+          nb::arg(), nb::arg().none(), nb::arg(), nb::arg())
       .def("tables",
            [](const Hash& self, Bytes rows, Bytes delta, int log, uint64_t first_index, Out<uint8_t> out) {
              check_width(log, 8);

@@ -54,8 +54,9 @@ std::vector<Cipher> ciphers(const uint8_t* keys, size_t count) {
   return made;
 }
 
-// All 2^k leaves of a tree, folded: v_b = xor of the leaves whose number has bit b, u = xor of all. Neighbours are added
-// level by level, as in a binary counter, so that a leaf costs two xors whatever k is. `leaf(j, out)` gives stream j.
+// All 2^k leaves of a tree, folded: v_b = xor of the leaves whose number has bit b, u = xor of all.
+// Neighbours are added level by level, as in a binary counter, so that a leaf costs two xors whatever k is.
+// `leaf(j, out)` gives stream j.
 template <typename Leaf>
 void fold(int k, size_t num_bytes, Leaf leaf, uint8_t* const* v, uint8_t* u) {
   uint8_t left[8][kChunkBytes], now[kChunkBytes];

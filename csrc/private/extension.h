@@ -41,7 +41,8 @@ class Kk13Receiver {
  public:
   Kk13Receiver(const Kk13Receiver&) = delete;
   explicit Kk13Receiver(const uint8_t* seeds);  // 256 pairs of 16 bytes
-  void extend(const uint8_t* choices, size_t n, uint8_t* message, uint8_t* rows);  // choices: a byte each; rows: 32 bytes
+  // choices: a byte each; rows: 32 bytes each
+  void extend(const uint8_t* choices, size_t n, uint8_t* message, uint8_t* rows);
 
  private:
   std::vector<Cipher> seeds_;

@@ -46,7 +46,7 @@ void Hash::pads(const uint8_t* rows, const uint8_t* delta, size_t count, uint64_
     const size_t step = std::min(kGroup, count - first);
     for (size_t t = 0; t < step; ++t) keys[t] = load(rows + 16 * (first + t)) ^ d;
     permute(pi_, keys.data(), step);
-    for (size_t t = 0; t < step; ++t) blocks[t] = keys[t] ^ Block{first_index + first + t, 0};
+    for (size_t t = 0; t < step; ++t) blocks[t] = Block{first_index + first + t, 0} ^ keys[t];
     permute(pi_, blocks.data(), step);
     for (size_t t = 0; t < step; ++t) out[first + t] = blocks[t].low ^ keys[t].low;
   }
@@ -66,7 +66,7 @@ void Hash::tables(const uint8_t* rows, const uint8_t* delta, size_t count, int l
     permute(pi_, keys.data(), 2 * step * bits);
     for (size_t r = 0; r < step * bits; ++r)
       for (size_t j = 0; j < size; ++j)
-        blocks[r * size + j] = keys[2 * r + (j >> (r % bits) & 1)] ^ Block{first_index + first * bits + r, j};
+        blocks[r * size + j] = Block{first_index + first * bits + r, j} ^ keys[2 * r + (j >> (r % bits) & 1)];
     permute(pi_, blocks.data(), step * bits * size);
     for (size_t t = 0; t < step; ++t)
       for (size_t j = 0; j < size; ++j) {
@@ -89,7 +89,7 @@ void Hash::entries(const uint8_t* rows, const uint8_t* choices, size_t count, in
     std::memcpy(keys.data(), rows + 16 * first * bits, 16 * step * bits);
     permute(pi_, keys.data(), step * bits);
     for (size_t r = 0; r < step * bits; ++r)
-      blocks[r] = keys[r] ^ Block{first_index + first * bits + r, choices[first + r / bits]};
+      blocks[r] = Block{first_index + first * bits + r, choices[first + r / bits]} ^ keys[r];
     permute(pi_, blocks.data(), step * bits);
     for (size_t t = 0; t < step; ++t) {
       uint64_t pad = 0;
@@ -118,7 +118,7 @@ void Hash::kk13_tables(const uint8_t* rows, const uint8_t* secret, size_t count,
         low[t * size + j] = low[t * size + j] ^ load(rows + 32 * (first + t) + 16) ^ code_high[j];
     permute(pi_, low.data(), step * size);
     for (size_t t = 0; t < step; ++t)
-      for (size_t j = 0; j < size; ++j) blocks[t * size + j] = low[t * size + j] ^ Block{first_index + first + t, 0};
+      for (size_t j = 0; j < size; ++j) blocks[t * size + j] = Block{first_index + first + t, 0} ^ low[t * size + j];
     permute(pi_, blocks.data(), step * size);
     for (size_t e = 0; e < step * size; ++e) out[first * size + e] = static_cast<uint8_t>(blocks[e].low ^ low[e].low);
   }
@@ -132,7 +132,7 @@ void Hash::kk13_entries(const uint8_t* rows, size_t count, uint64_t first_index,
     permute(rho_, low.data(), step);
     for (size_t t = 0; t < step; ++t) low[t] = low[t] ^ load(rows + 32 * (first + t) + 16);
     permute(pi_, low.data(), step);
-    for (size_t t = 0; t < step; ++t) blocks[t] = low[t] ^ Block{first_index + first + t, 0};
+    for (size_t t = 0; t < step; ++t) blocks[t] = Block{first_index + first + t, 0} ^ low[t];
     permute(pi_, blocks.data(), step);
     for (size_t t = 0; t < step; ++t) out[first + t] = static_cast<uint8_t>(blocks[t].low ^ low[t].low);
   }

@@ -15,7 +15,8 @@ class Hash {
   // Low 64 bits of H(rows[t] ^ delta, (first_index + t, 0)); delta may be null.
   void pads(const uint8_t* rows, const uint8_t* delta, size_t count, uint64_t first_index, uint64_t* out) const;
 
-  // 1-of-2^log OT from `log` 1-of-2 OTs each (Naor-Pinkas): pad_j = xor_b H(row_b ^ j_b delta, (index_b, j)), low 8 bits.
+  // 1-of-2^log OT from `log` 1-of-2 OTs each (Naor-Pinkas): the low 8 bits of
+  // pad_j = xor_b H(row_b ^ j_b delta, (index_b, j)).
   void tables(const uint8_t* rows, const uint8_t* delta, size_t count, int log, uint64_t first_index,
               uint8_t* out) const;
   void entries(const uint8_t* rows, const uint8_t* choices, size_t count, int log, uint64_t first_index,

@@ -35,8 +35,8 @@ void xor_into(uint8_t* __restrict target, const uint8_t* __restrict source, size
   for (size_t i = 0; i < num_bytes; ++i) target[i] ^= source[i];
 }
 
-// 128 rows of bits, bytes first_byte .. first_byte + 15 of each, into 128 rows of 16 bytes: bit i of row r becomes bit r
-// of row i. Eklundh's way: swap ever smaller off-diagonal squares.
+// 128 rows of bits, bytes first_byte .. first_byte + 15 of each, into 128 rows of 16 bytes:
+// bit i of row r becomes bit r of row i. Eklundh's way: swap ever smaller off-diagonal squares.
 void transpose(const uint8_t* const* bit_rows, size_t first_byte, uint8_t* out, size_t out_stride) {
   alignas(32) uint64_t x[128][2];
   for (int r = 0; r < 128; ++r) std::memcpy(x[r], bit_rows[r] + first_byte, 16);
@@ -100,8 +100,7 @@ constexpr Word mask_of(int width) {
 template <typename Word, typename Pad>
 struct Walk {
   explicit Walk(const Frame<Word>& frame)
-      : num_ots(frame.num_rows * frame.depth),
-        num_blocks((frame.length * sizeof(Pad) + 15) / 16),
+      : num_ots(frame.num_rows * frame.depth), num_blocks((frame.length * sizeof(Pad) + 15) / 16),
         group(std::clamp<size_t>(512 / num_blocks, 1, 128)) {}
   size_t num_ots, num_blocks, group;
 };
@@ -204,8 +203,7 @@ void ot_send(const Frame<Word>& frame) {
   const Word mask = mask_of<Word>(frame.width);
   const size_t n = frame.length;
   for (int c = 0; c < 2; ++c) {
-    Packer<Word> packer(stage.data(), frame.width,
-                        frame.wire + (c ? packed_bytes(walk.num_ots * n, frame.width) : 0));
+    Packer<Word> packer(stage.data(), frame.width, frame.wire + (c ? packed_bytes(walk.num_ots * n, frame.width) : 0));
     size_t column = 0;
     Word* out = frame.out;
     for (size_t first = 0; first < walk.num_ots; first += walk.group) {

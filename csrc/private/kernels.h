@@ -9,22 +9,22 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "messages are little-en
 
 namespace tw::crypt {
 
-// One frame of a batched COT (see matmul.h): `num_rows * depth` OTs, each with a vector of `length` correlations.
+// One frame of a batched COT: `num_rows * depth` OTs, each with a vector of `length` correlations.
 template <typename Word>
 struct Frame {
-  const Cipher* pi;           // the permutation of the hash
-  const uint8_t* rows;        // one 16-byte row per OT: q (sender) or v (receiver)
-  const uint8_t* delta;       // sender: 16 bytes
-  const uint8_t* bits;        // receiver: the choice bit of each OT; sender of a chosen OT: its flag f
-  uint64_t first_index;       // tweak of the first OT; it never repeats under one key
-  uint64_t first_block;       // tweak of the first pad block: queries that share OTs start at different blocks
-  const Word* matrix;         // sender: depth x length
-  const Word* noise;          // sender of a chosen OT: its random shares, num_rows * depth x length
-  Word* out;                  // num_rows x length, added to
+  const Cipher* pi;      // the permutation of the hash
+  const uint8_t* rows;   // one 16-byte row per OT: q (sender) or v (receiver)
+  const uint8_t* delta;  // sender: 16 bytes
+  const uint8_t* bits;   // receiver: the choice bit of each OT; sender of a chosen OT: its flag f
+  uint64_t first_index;  // tweak of the first OT; it never repeats under one key
+  uint64_t first_block;  // tweak of the first pad block: queries that share OTs start at different blocks
+  const Word* matrix;    // sender: depth x length
+  const Word* noise;     // sender of a chosen OT: its random shares, num_rows * depth x length
+  Word* out;             // num_rows x length, added to
   size_t num_rows, depth, length;
-  int width, shift;           // bits of a message element; power of two that the choice bit stands for
-  bool negative;              // the bit stands for -2^shift
-  uint8_t* wire;              // the packed message (written by senders)
+  int width, shift;  // bits of a message element; power of two that the choice bit stands for
+  bool negative;     // the bit stands for -2^shift
+  uint8_t* wire;     // the packed message (written by senders)
 };
 
 struct Kernels {
@@ -42,12 +42,8 @@ struct Kernels {
 
 inline size_t packed_bytes(size_t count, int width) { return (count * static_cast<size_t>(width) + 7) / 8; }
 
-namespace portable {
-extern const Kernels kernels;
-}
-namespace avx2 {
-extern const Kernels kernels;
-}
+namespace portable { extern const Kernels kernels; }
+namespace avx2 { extern const Kernels kernels; }
 
 // The best set this machine can run.
 const Kernels& kernels();

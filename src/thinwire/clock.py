@@ -1,4 +1,4 @@
-"""Seconds by stage of the line, and the stage that is running (errors name it)."""
+"""Seconds by operation of the line, and the operation that is running (errors name it)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-STAGES = ("agree", "encode", "travel", "merge", "decode")
+OPERATIONS = ("agree", "encode", "travel", "merge", "decode")
 COMPARE = "compare plans"  # of an exchange that has no time of its own: it happens once
 PREPARE = "prepare"
 PLAN = "plan"
@@ -27,24 +27,24 @@ class Event:
 
 
 class Clock:
-    """Adds up wall-clock time by stage. While `events` is a list, every stage is noted in it.
+    """Adds up wall-clock time by operation. While `events` is a list, every operation is noted in it.
 
     >>> clock = Clock()
-    >>> with clock.stage("encode"): pass
+    >>> with clock.time("encode"): pass
     >>> clock.seconds["encode"] >= 0
     True
     """
 
     def __init__(self) -> None:
-        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self.seconds = dict.fromkeys(OPERATIONS, 0.0)
         self.current = PREPARE
         self.events: list[Event] | None = None
 
     @contextlib.contextmanager
-    def stage(self, name: str, part: int | None = None) -> Iterator[None]:
+    def time(self, name: str, part: int | None = None) -> Iterator[None]:
         self.current = name
         start = time.perf_counter()
-        yield  # after an exception `current` must go on naming this stage
+        yield  # after an exception `current` must go on naming this operation
         end = time.perf_counter()
         self.seconds[name] += end - start
         if self.events is not None:

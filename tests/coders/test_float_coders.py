@@ -7,8 +7,9 @@ import torch
 
 from packing import bound, one_tensor, pack, payload_bytes
 from simulation import same_bits
-from thinwire.coders.floats import Cast, Dense
-from thinwire.spec import Layout, Spec
+from thinwire.codecs.coders.floats import Cast, Dense
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 
 @pytest.mark.parametrize(("text", "itemsize"), [("dense", 4), ("fp16", 2), ("bf16", 2)])

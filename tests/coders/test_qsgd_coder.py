@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+import thinwire as tw
 from packing import bound, one_tensor, pack, payload_bytes
 from simulation import Simulation, gaussian, same_bits, specs_of
-from thinwire.coders.base import Merge
-from thinwire.coders.levels import digits_per_word
-from thinwire.coders.qsgd import Qsgd
+from thinwire.codecs.coders.base import Merge
+from thinwire.codecs.coders.qsgd import QSGD
 from thinwire.errors import CodecError, PlanError
 from thinwire.groups.thread import ThreadGroup
 from thinwire.kernels import Kernels
 from thinwire.kernels.reference.fields import unpack_fields
-from thinwire.spec import Layout, Spec
+from thinwire.kernels.sizes import digits_per_word
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 BITS = tuple(range(2, 9))
 
@@ -161,11 +164,11 @@ def test_bits_on_the_wire(bits: int) -> None:
     n = 2048 * 100
     shared, own = (bound(f"qsgd:{bits},scales={s}", one_tensor(n), 4).packer for s in ("shared", "own"))
     assert 8 * payload_bytes(shared) == bits * n
-    assert shared.agree_words == n // 512
+    assert shared.max_words == n // 512
     assert 8 * payload_bytes(own) == bits * n + 32 * n // 512
-    assert own.agree_words == 0
+    assert own.max_words == 0
     digits = digits_per_word(2 * ((1 << (bits - 1)) - 1) * 4 + 1)
-    assert 8 * shared.sum_bytes(shared.num_granules) == pytest.approx(32 / digits * n, rel=1e-3)
+    assert 8 * shared.merged_bytes(shared.num_granules) == pytest.approx(32 / digits * n, rel=1e-3)
 
 
 def test_codes_use_every_level() -> None:
@@ -193,15 +196,15 @@ def test_the_largest_worlds() -> None:
         ({"block": -32}, "block=-32 must be a multiple of 32"),
     ],
 )
-def test_bad_options(options: dict[str, object], sentence: str) -> None:
+def test_bad_options(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(CodecError, match=sentence):
-        Qsgd(**options)
+        QSGD(**options)
 
 
 def test_how_it_merges() -> None:
-    assert Qsgd().merge is Merge.INT
-    assert Qsgd(scales="own").merge is Merge.GATHER
-    assert Qsgd().memory == "none"
+    assert QSGD().merge is Merge.INT
+    assert QSGD(scales="own").merge is Merge.GATHER
+    assert QSGD().memory == "none"
 
 
 def test_behind_a_stage_with_any_layout(kernels: Kernels) -> None:
@@ -211,7 +214,7 @@ def test_behind_a_stage_with_any_layout(kernels: Kernels) -> None:
     packed = pack("clip:9 >> qsgd:8,block=32", layout, xs, kernels=kernels)
     exact = torch.stack(xs).mean(0)
     assert (packed.mean(xs[0]) - exact).abs().max() <= 4 / 127
-    assert packed.codecs[0].codec.merge is Merge.INT
+    assert tw.parse("clip:9 >> qsgd:8,block=32").merge is Merge.INT
 
 
 @pytest.mark.parametrize("stage", ["gradiveq:4,slice=32,sample=2,compress=3,layers=all", "powersgd:2"])

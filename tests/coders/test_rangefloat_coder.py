@@ -13,13 +13,15 @@ from torch import Tensor
 import thinwire as tw
 from packing import bound, one_tensor, pack, payload_bytes
 from simulation import Simulation, assert_ranks_agree, gaussian, same_bits, specs_of
-from thinwire.coders.base import Merge
-from thinwire.coders.rangefloat import RangeFloat
+from thinwire.codecs.coders.base import Merge
+from thinwire.codecs.coders.rangefloat import RangeFloat
 from thinwire.errors import CodecError
 from thinwire.groups.thread import ThreadGroup
 from thinwire.kernels import Kernels
-from thinwire.kernels.reference.rangefloat import Grid, positive_codes, stream_bytes
-from thinwire.spec import Layout, Spec
+from thinwire.kernels.reference.rangefloat import Grid, positive_codes
+from thinwire.kernels.sizes import stream_bytes
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 FORMATS = [
     (4, 0),
@@ -201,7 +203,7 @@ def test_equal_errors_take_the_fewest_mantissa_bits() -> None:
 
 def test_nothing_is_agreed_on() -> None:
     for text in ("rangefloat:10", "rangefloat:8,max=1.0,mantissa=3", "topk:0.1 >> rangefloat:10"):
-        assert bound(text, one_tensor(700), 4).packer.agree_words == 0
+        assert bound(text, one_tensor(700), 4).packer.max_words == 0
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
@@ -248,7 +250,7 @@ def test_the_largest_floats_stay_finite(kernels: Kernels) -> None:
 def test_what_does_not_fit_is_counted() -> None:
     x = torch.tensor([1.0, -1.0, 2.0, 1.01, -50.0, 0.5, 1e-6, -1e-7, 0.0, 0.25])
     codec = bound("rangefloat:8,mantissa=4,max=1.0", one_tensor(10))
-    codec.packer.encode(x, codec.offer(x), None, torch.empty(136, dtype=torch.uint8))  # type: ignore[arg-type]
+    codec.packer.encode(x, codec.maxima(x), None, torch.empty(136, dtype=torch.uint8))  # type: ignore[arg-type]
     assert codec.packer.tallies() == {"w": {"mantissa": 4.0, "saturated": 0.2, "underflow": 0.2}}
 
 
@@ -257,7 +259,7 @@ def test_tallies_are_of_tensors_not_of_blocks() -> None:
     x = torch.ones(140)
     x[:50], x[100] = 4.0, 1e-9
     codec = bound("rangefloat:8,mantissa=4,max=2.0,block=32", layout)
-    codec.packer.encode(x, codec.offer(x), None, torch.empty(1024, dtype=torch.uint8))  # type: ignore[arg-type]
+    codec.packer.encode(x, codec.maxima(x), None, torch.empty(1024, dtype=torch.uint8))  # type: ignore[arg-type]
     found = codec.packer.tallies()
     assert found["a"] == {"mantissa": pytest.approx(4), "saturated": pytest.approx(0.5), "underflow": 0.0}
     assert found["b"] == {"mantissa": pytest.approx(4), "saturated": 0.0, "underflow": pytest.approx(1 / 40)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,11 +13,13 @@ from torch import Tensor
 
 from packing import bound, one_tensor, pack, payload_bytes
 from simulation import same_bits
-from thinwire.coders.base import Merge
-from thinwire.coders.ternary import MAX_WORLD, Ternary, digits_per_word
+from thinwire.codecs.coders.base import Merge
+from thinwire.codecs.coders.terngrad import MAX_WORLD, TernGrad
 from thinwire.errors import CodecError, PlanError
 from thinwire.kernels import Kernels
-from thinwire.spec import Layout, Spec
+from thinwire.kernels.sizes import digits_per_word
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 
 def draws(text: str, x: Tensor, count: int) -> Tensor:
@@ -182,7 +186,7 @@ def own_bytes(n: int) -> int:
         ("terngrad:scales=own,block=64", own_bytes),
     ],
 )
-def test_payloads_have_the_bytes_of_the_wire_format(text: str, bytes_of: object) -> None:
+def test_payloads_have_the_bytes_of_the_wire_format(text: str, bytes_of: Callable[[int], int]) -> None:
     for numel in (1, 31, 160, 161, 6400, 6553600):
         assert payload_bytes(bound(text, one_tensor(numel)).packer) == bytes_of(numel)
 
@@ -191,7 +195,7 @@ def test_payloads_have_the_bytes_of_the_wire_format(text: str, bytes_of: object)
 def test_sums_take_just_enough_bits(world: int) -> None:
     """Within 7 % of log2(2N + 1) bit an element for small worlds: 32 bit words hold whole digits."""
     packer = bound("terngrad", one_tensor(1_000_000), world).packer
-    bits = 8 * packer.sum_bytes(packer.num_granules) / 1_000_000
+    bits = 8 * packer.merged_bytes(packer.num_granules) / 1_000_000
     digits = digits_per_word(2 * world + 1)
     assert (2 * world + 1) ** digits <= 2**32 < (2 * world + 1) ** (digits + 1)
     assert bits == pytest.approx(32 / digits, rel=1e-2)
@@ -215,13 +219,13 @@ def test_the_largest_world() -> None:
         ({"scaler": "sigma", "clip": math.inf}, "scaler=sigma is c\\*sigma, so it needs clip"),
     ],
 )
-def test_bad_options(options: dict[str, object], sentence: str) -> None:
+def test_bad_options(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(CodecError, match=sentence):
-        Ternary(**options)
+        TernGrad(**options)
 
 
 def test_how_it_merges() -> None:
-    assert Ternary().merge is Merge.INT
-    assert Ternary(scales="own").merge is Merge.GATHER
-    assert not Ternary().own_dtype
-    assert not Ternary().gentle
+    assert TernGrad().merge is Merge.INT
+    assert TernGrad(scales="own").merge is Merge.GATHER
+    assert not TernGrad().own_dtype
+    assert not TernGrad().gentle

@@ -6,13 +6,19 @@ A codec that is added to the catalog is picked up by itself; options worth a run
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
+
+import torch
 
 import thinwire as tw
-from thinwire.catalog import CATALOG
+from thinwire.codecs.catalog import CATALOG
 from thinwire.errors import CodecError, PlanError
 from thinwire.routes.table import ROUTES
+from thinwire.tensors.layout import Layout
 
 WORLDS = (1, 2, 3, 4, 5, 8)
+# GradiVeQ with a sample phase of one step: whole exchanges reach its compressed phase.
+COMPRESSED = "gradiveq:4,slice=32,sample=1,compress=400,layers=all"
 CODERS = ("dense", "ternary")  # what a stage that cannot end a chain is tried with
 VARIANTS = (
     "terngrad:clip=off",
@@ -44,6 +50,7 @@ VARIANTS = (
     "fft:0 >> dense",
     "dct:128 >> topk:0.15 >> rangefloat:10",
     "topk:drop=0.7,chunk=32 >> rangefloat:8",
+    COMPRESSED,
 )
 
 
@@ -54,6 +61,18 @@ def _of_entry(name: str) -> list[str]:
     except CodecError:
         return [f"{name} >> {coder}" for coder in CODERS]
     return [name]
+
+
+def phase(text: str, layout: Layout) -> dict[str, Any]:
+    """The step whose phase a payload is made in, and what was learnt by then.
+
+    Of GradiVeQ the compressed phase: its basis is every fourth unit vector, and the mean is not zero.
+    """
+    if text != COMPRESSED:
+        return {}
+    known = {"basis": torch.eye(32)[:, ::4].contiguous(), "mean": torch.arange(32.0) / 64}
+    learned = {name: {**known, "channel": torch.zeros(())} for name in layout.names}
+    return {"phase_of": 2, "learned": learned}
 
 
 @cache

@@ -5,8 +5,8 @@ from __future__ import annotations
 from cases import pairs, routes, texts
 
 import thinwire as tw
-from thinwire.catalog import CATALOG
-from thinwire.coders.base import Merge
+from thinwire.codecs.catalog import CATALOG
+from thinwire.codecs.coders.base import Merge
 from thinwire.routes.base import default_route_name
 from thinwire.routes.table import ROUTES
 

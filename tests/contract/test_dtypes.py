@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import pairs, texts
+from cases import COMPRESSED, pairs, texts
 
 import thinwire as tw
 from simulation import Gradients, Simulation, assert_ranks_agree, gaussian, same_bits, specs_of
-from thinwire.engine import Bucket
 from thinwire.errors import ThinwireError
+from thinwire.exchange.bucket import Bucket
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.spec import Layout
+from thinwire.tensors.layout import Layout
 
-SIZES = {"matrix": (17, 31), "row": 33, "one": (), "empty": 0}
+SIZES: dict[str, int | tuple[int, ...]] = {"matrix": (17, 31), "row": 33, "one": (), "empty": 0}
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
@@ -23,11 +23,12 @@ def test_gradients_of_every_dtype(text: str, route: str, dtype: torch.dtype) -> 
     """Means come back in the bucket's dtype; codecs that work in float32 see the same numbers in each."""
     specs = specs_of(SIZES, dtype)
     source = gaussian(specs)
-    means = Simulation(text, specs, 3, route=route).run(source, steps=2)
+    steps = 1 if text == COMPRESSED and dtype.itemsize == 2 else 2  # of rounded means it learns another basis
+    means = Simulation(text, specs, 3, route=route).run(source, steps)
     assert_ranks_agree(means)
     assert all(mean.dtype == dtype for mean in means[0][0].values())
     wide = Simulation(text, specs_of(SIZES), 3, route=route).run(
-        lambda step, rank: {name: g.float() for name, g in source(step, rank).items()}, steps=2
+        lambda step, rank: {name: g.float() for name, g in source(step, rank).items()}, steps
     )
     for found, expected in zip(means[0], wide[0], strict=True):
         compare(found, expected, text, dtype)

@@ -10,9 +10,10 @@ from torch import Tensor
 import thinwire as tw
 from packing import bound
 from simulation import Gradients, Simulation, gaussian, specs_of
-from thinwire.coders.base import Merge
+from thinwire.codecs.coders.base import Merge
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.spec import Layout, Spec
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 SPECS = specs_of({"matrix": (17, 31), "row": 33, "one": (), "empty": 0})
 STEPS = 6
@@ -25,7 +26,7 @@ def run(simulation: Simulation) -> list[tuple[list[Gradients], Gradients]]:
         engine = simulation.engine(group)
         means = [simulation.step(engine, gaussian(SPECS)(step, group.rank)) for step in range(STEPS)]
         memory = engine.memories.get("residual")
-        return means, {} if memory is None else memory.state()
+        return means, {} if memory is None else memory.state()["residual"]
 
     return run_ranks(simulation.world, work)
 
@@ -33,7 +34,7 @@ def run(simulation: Simulation) -> list[tuple[list[Gradients], Gradients]]:
 def in_place(text: str, spec: Spec, held: Tensor) -> Tensor:
     """What a memory holds of a tensor, in the tensor's own coordinates."""
     codec = bound(text, Layout.packed([spec]))
-    if not codec.stages or not codec.remembers_coordinates:
+    if not codec.stages or not codec.fixed:
         return held.view(spec.shape)
     codec.finish(held.clone(), numbers := torch.zeros(spec.numel))
     return numbers.view(spec.shape)

@@ -1,4 +1,7 @@
-"""Obligations of a payload: what a codec does on one rank, before anything travels; every codec x kernels."""
+"""Obligations of a payload: what a codec does on one rank, before anything travels; every codec.
+
+On the best kernels here: tests/kernels and tests/golden prove that all kernels make the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,18 @@ import math
 
 import pytest
 import torch
-from cases import texts
+from cases import phase, texts
 from torch import Tensor
 
+import packing
 import thinwire as tw
-from packing import Packed, bound, one_tensor, pack, payload_bytes, transform
+from packing import Packed, one_tensor, payload_bytes, transform
 from simulation import gaussian, same_bits, specs_of
-from thinwire.coders.base import Merge
-from thinwire.kernels import Kernels
-from thinwire.key import Key
-from thinwire.spec import Layout, Spec
+from thinwire.codecs.bound import BoundCodec
+from thinwire.codecs.coders.base import Merge
+from thinwire.tensors.key import Key
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 SPECS = specs_of({"empty": 0, "one": 1, "row": 33, "odd": 601, "matrix": (20, 31)})
 OFFSETS = (2, 2, 3, 40, 650)  # gaps before the first tensor, and between them
@@ -31,6 +36,14 @@ def layout_of(text: str) -> Layout:
     taken = [(s, o) for s, o in zip(SPECS, OFFSETS, strict=True) if codec.refuses(s) is None]
     assert taken, f"{text} refuses every tensor: add one that it takes"
     return Layout(tuple(s for s, _ in taken), tuple(o for _, o in taken))
+
+
+def pack(text: str, layout: Layout, xs: list[Tensor], step: int = 0, filling: int = 0xAA) -> Packed:
+    return packing.pack(text, layout, xs, step, filling=filling, **phase(text, layout))
+
+
+def bound(text: str, layout: Layout, world: int = 1, rank: int = 0) -> BoundCodec:
+    return packing.bound(text, layout, world, rank, **phase(text, layout))
 
 
 def buffers(world: int) -> list[Tensor]:
@@ -56,22 +69,22 @@ def outside(x: Tensor, layout: Layout) -> Tensor:
 
 
 @every_text
-def test_the_same_key_gives_the_same_bytes(kernels: Kernels, text: str) -> None:
+def test_the_same_key_gives_the_same_bytes(text: str) -> None:
     """Encoding is pure, and fills every byte of the payload whatever was there before."""
     xs = buffers(2)
-    first = pack(text, layout_of(text), xs, kernels=kernels, filling=0xAA)
-    again = pack(text, layout_of(text), xs, kernels=kernels, filling=0x55)
+    first = pack(text, layout_of(text), xs, filling=0xAA)
+    again = pack(text, layout_of(text), xs, filling=0x55)
     for a, b in zip(first.payloads, again.payloads, strict=True):
         assert same_bits(a, b)
 
 
 @every_text
-def test_encoding_changes_neither_the_gradient_nor_the_agreed_words(kernels: Kernels, text: str) -> None:
+def test_encoding_changes_neither_the_gradient_nor_the_agreed_words(text: str) -> None:
     xs = buffers(1)
     before = xs[0].clone()
-    codec = bound(text, layout_of(text), kernels=kernels)
+    codec = bound(text, layout_of(text))
     (y,) = transform([codec], xs)
-    agreed = codec.offer(y)
+    agreed = codec.maxima(y)
     words = agreed.clone()
     codec.packer.encode(y, agreed, Key(0, 0, 0), torch.zeros(payload_bytes(codec.packer), dtype=torch.uint8))
     assert same_bits(xs[0], before)
@@ -79,24 +92,24 @@ def test_encoding_changes_neither_the_gradient_nor_the_agreed_words(kernels: Ker
 
 
 @every_text
-def test_one_rank_alone_decodes_what_its_payload_stands_for(kernels: Kernels, text: str) -> None:
+def test_one_rank_alone_decodes_what_its_payload_stands_for(text: str) -> None:
     """decode_own is what merging and decoding see for N = 1."""
     (x,) = buffers(1)
-    packed = pack(text, layout_of(text), [x], kernels=kernels)
+    packed = pack(text, layout_of(text), [x])
     assert same_bits(packed.own(0, x), packed.mean(x))
 
 
 @every_text
-def test_only_the_tensors_of_the_lane_are_written(kernels: Kernels, text: str) -> None:
+def test_only_the_tensors_of_the_lane_are_written(text: str) -> None:
     xs = buffers(3)
-    packed = pack(text, layout_of(text), xs, kernels=kernels)
+    packed = pack(text, layout_of(text), xs)
     for decoded in (packed.mean(xs[0]), packed.own(1, xs[0])):
         assert (outside(decoded, layout_of(text)) == -12345.0).all()
         assert (inside(decoded, layout_of(text)) != -12345.0).all()
 
 
 @every_text
-def test_numbers_beside_the_tensors_do_not_matter(kernels: Kernels, text: str) -> None:
+def test_numbers_beside_the_tensors_do_not_matter(text: str) -> None:
     xs, layout = buffers(2), layout_of(text)
     others = []
     for x in xs:
@@ -105,18 +118,18 @@ def test_numbers_beside_the_tensors_do_not_matter(kernels: Kernels, text: str) -
         for piece in layout.slices:
             other[piece] = x[piece]
         others.append(other)
-    first, again = (pack(text, layout, inputs, kernels=kernels) for inputs in (xs, others))
+    first, again = (pack(text, layout, inputs) for inputs in (xs, others))
     for a, b in zip(first.payloads, again.payloads, strict=True):
         assert same_bits(a, b)
 
 
 @every_text
-def test_parts_together_do_what_the_whole_does(kernels: Kernels, text: str) -> None:
+def test_parts_together_do_what_the_whole_does(text: str) -> None:
     """They decode to the same numbers; payloads that merge are, end to end, the payload of the whole."""
     (x,) = buffers(1)
-    codec = bound(text, layout_of(text), kernels=kernels)
+    codec = bound(text, layout_of(text))
     (y,) = transform([codec], [x])
-    agreed, key = codec.offer(y), Key(0, 0, 0)
+    agreed, key = codec.maxima(y), Key(0, 0, 0)
     whole = torch.empty(payload_bytes(codec.packer), dtype=torch.uint8)
     codec.packer.encode(y, agreed, key, whole)
     expected = torch.full_like(y, -1.0)
@@ -141,8 +154,8 @@ def test_sizes_are_known_without_data(text: str) -> None:
         if tw.parse(text).refuses(Spec("w", (numel,))) is None:
             packer = bound(text, one_tensor(numel), world).packer
             assert (payload_bytes(packer) > 0) == (numel > 0)
-            assert packer.sum_bytes(0) == 0
-            assert packer.sum_bytes(packer.num_granules) >= 0
+            assert packer.merged_bytes(0) == 0
+            assert packer.merged_bytes(packer.num_granules) >= 0
 
 
 def exact_mean(text: str, xs: list[Tensor]) -> Tensor:
@@ -171,11 +184,11 @@ def test_errors_average_out_or_error_feedback_can_work_them_off(text: str) -> No
 
 
 @every_text
-def test_merging_loses_nothing_that_need_not_be_lost(kernels: Kernels, text: str) -> None:
+def test_merging_loses_nothing_that_need_not_be_lost(text: str) -> None:
     """C3: the mean of the merged payloads is the mean of the decoded ones; floats may round once more."""
     xs = buffers(5)
     layout = layout_of(text)
-    packed: Packed = pack(text, layout, xs, kernels=kernels)
+    packed: Packed = pack(text, layout, xs)
     own = torch.stack([inside(packed.own(rank, xs[0]), layout).double() for rank in range(5)]).mean(0)
     found = inside(packed.mean(xs[0]), layout).double()
     rounding = (

@@ -14,11 +14,11 @@ import torch
 from cases import VARIANTS, texts
 from torch import Tensor
 
-from simulation import Simulation, gaussian, same_bits, specs_of
-from thinwire.engine import Bucket
+from simulation import Simulation, flat, gaussian, same_bits, specs_of
+from thinwire.exchange.bucket import Bucket
+from thinwire.exchange.state import local_state
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.kernels import backends
-from thinwire.state import local_state
 
 WORLD, PLACES, THREADS = 2, 16, (1, 2, 4)
 # Odd sizes; the largest is above the 32,768 elements from which torch itself works with several threads.
@@ -81,8 +81,9 @@ def run(text: str, steps: int, lying: Lying) -> dict[str, Tensor]:
             for name, piece in zip(layout.names, layout.slices, strict=True):
                 left[f"mean of {name}, step {step}"] = buffer[piece].clone()
         state = local_state(engine)
-        for kind in ("memories", "notes"):
-            left |= {f"{kind}: {a} {b}": t for a, held in state[kind].items() for b, t in held.items()}
+        for text, held in state["memories"].items():
+            left |= {f"{text}: {what}": t for what, t in flat(held).items()}
+        left |= {f"learned: {what}": t for what, t in flat(state["learned"]).items()}
         return left
 
     torch.set_num_threads(lying.threads)

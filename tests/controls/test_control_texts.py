@@ -44,10 +44,10 @@ def test_texts_and_back() -> None:
         ("guard:window=x", 'window="x" does not fit'),
         ("diminish:0", "a positive number"),
         ("diminish:nan", "a positive number"),
-        ("steps", "do not fit: places and values from place 0 on"),
-        ("steps:5=1", "from place 0 on"),
-        ("steps:0=1/5=0.5/5=0.2", "from place 0 on"),
-        ("steps:0=1/9=0.5/5=0.2", "from place 0 on"),
+        ("steps", "do not fit: moments and values from 0 on"),
+        ("steps:5=1", "from 0 on"),
+        ("steps:0=1/5=0.5/5=0.2", "from 0 on"),
+        ("steps:0=1/9=0.5/5=0.2", "from 0 on"),
         ("epochs:0=1.5", "1.5 at 0 must be at least 0 and at most 1"),
         ("epochs:0=nan", "must be at least 0 and at most 1"),
         ("epochs:0=x", "does not fit"),
@@ -61,23 +61,23 @@ def test_wrong_texts(text: str, words: str) -> None:
 
 def test_steps() -> None:
     control = Steps(((0.0, 1.0), (10.0, 0.5), (20.0, 0.0)))
-    state, shares = control.begin(None), []
+    state, strengths = control.begin(None), []
     for step in (0, 9, 10, 19, 20, 1000):
         state, _ = control.decide(state, Seen(), step, None)
-        shares.append(state.share)
-    assert shares == [1.0, 1.0, 0.5, 0.5, 0.0, 0.0]
+        strengths.append(state.strength)
+    assert strengths == [1.0, 1.0, 0.5, 0.5, 0.0, 0.0]
     assert control.needs is None
 
 
 def test_epochs_in_units_of_theta() -> None:
     control = Epochs(((0.0, 0.95), (5.0, 0.5), (8.0, 0.0)), of="theta")
     theta = 0.95
-    assert control.begin(theta).share * theta == 0.95
+    assert control.begin(theta).strength * theta == 0.95
     state, _ = control.decide(control.begin(theta), Seen(), 7, theta)
     assert state == control.begin(theta), "nobody said how far it is"
     for epoch, expected in ((4.9, 0.95), (5, 0.5), (8, 0.0), (3, 0.95)):
         state, why = control.decide(state, Seen(epoch=epoch), 7, theta)
-        assert state.share * theta == pytest.approx(expected)
+        assert state.strength * theta == pytest.approx(expected)
         assert f"epoch {epoch:g}" in why
 
 
@@ -112,15 +112,16 @@ def test_codecs_without_a_strength_are_refused() -> None:
 def test_diminish_meets_the_theorem_if_asked_to(theta: float) -> None:
     """th^2 = theta <= L eta and L eta <= 1/4, with L = 1 / (4 highest learning rate); L=auto does not."""
     control = make_control("diminish:theorem")
+    assert control is not None
     state = control.begin(theta)
     for step, lr in enumerate((0.4, 0.4, 0.3, 0.11, 0.02, 0.0)):
         state, _ = control.decide(state, Seen(lr=lr), step, theta)
         smoothness = 1 / (4 * 0.4)
-        assert state.share * theta <= smoothness * lr <= 0.25
+        assert state.strength * theta <= smoothness * lr <= 0.25
         allowed = min(theta, smoothness * lr)
-        assert state.share * theta >= allowed - theta / GRID, "as strong as that allows"
+        assert state.strength * theta >= allowed - theta / GRID, "as strong as that allows"
     automatic = Diminish().decide(Followed(), Seen(lr=0.4), 0, theta)[0]
-    assert (automatic.share * theta <= 0.25) == (theta <= 0.25)
+    assert (automatic.strength * theta <= 0.25) == (theta <= 0.25)
 
 
 def test_diminish_says_when_a_number_leaves_the_theorem() -> None:
@@ -131,11 +132,11 @@ def test_diminish_says_when_a_number_leaves_the_theorem() -> None:
 
 
 def test_diminish_follows_the_learning_rate_down() -> None:
-    control, state, shares = Diminish(), Followed(), []
+    control, state, strengths = Diminish(), Followed(), []
     for lr in (0.1, 0.2, 0.4, 0.4, 0.2, 0.199, 0.01, 0.0):
         state, _ = control.decide(state, Seen(lr=lr), 0, None)
-        shares.append(state.share)
-    assert shares == [1, 1, 1, 1, 0.5, 15 / 32, 0, 0], "up to the top it is as strong as it was asked for"
+        strengths.append(state.strength)
+    assert strengths == [1, 1, 1, 1, 0.5, 15 / 32, 0, 0], "up to the top it is as strong as it was asked for"
 
 
 @pytest.mark.parametrize("given", [0.5, 2.0, 20.0])
@@ -144,10 +145,10 @@ def test_theta_is_never_above_the_bound(given: float) -> None:
     control, theta = Diminish(given), 0.97
     for k in range(1000):
         lr = k / 1000
-        share = control.decide(Followed(), Seen(lr=lr), 0, theta)[0].share
-        assert (share * GRID).is_integer()
-        assert share * theta <= given * lr + 1e-12
-        assert share * theta > min(theta, given * lr) - theta / GRID - 1e-12
+        strength = control.decide(Followed(), Seen(lr=lr), 0, theta)[0].strength
+        assert (strength * GRID).is_integer()
+        assert strength * theta <= given * lr + 1e-12
+        assert strength * theta > min(theta, given * lr) - theta / GRID - 1e-12
 
 
 def test_a_given_l_needs_theta() -> None:

@@ -12,15 +12,16 @@ import pytest
 import torch
 
 import thinwire as tw
-from simulation import Gradients, Simulation, assert_ranks_agree, assert_same, gaussian, specs_of
+from simulation import Gradients, Simulation, assert_ranks_agree, assert_same, flat, gaussian, specs_of
 from thinwire.controls.observation import RECORD_BYTES, Observation
-from thinwire.engine import Engine
 from thinwire.errors import PlanError, StateError
-from thinwire.groups.base import gather_bytes
+from thinwire.exchange.engine import Engine
+from thinwire.exchange.state import gathered_state, load_state, local_state
+from thinwire.groups.base import all_gather_bytes
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.plan import Plan
-from thinwire.policy import Model, Policy
-from thinwire.state import gathered_state, load_state, local_state
+from thinwire.plans.model import Model
+from thinwire.plans.plan import Plan
+from thinwire.plans.policy import Policy
 
 SPECS = specs_of({"conv": (8, 3, 3, 3), "norm": 8, "fc": (37, 53)})
 SOURCE = gaussian(SPECS)
@@ -40,15 +41,15 @@ def rising(step: int, rank: int) -> float:
 def train(
     sim: Simulation, engine: Engine, first: int, last: int, loss: Loss | None = rising
 ) -> tuple[list[Gradients], list[float]]:
-    """Means and shares by step; every rank observes behind its step, as a script does."""
-    means, shares = [], []
+    """Means and strengths by step; every rank observes behind its step, as a script does."""
+    means, strengths = [], []
     for step in range(first, last):
         means.append(sim.step(engine, SOURCE(step, engine.group.rank)))
-        shares.append(engine.steering.share)
+        strengths.append(engine.steering.strength)
         if loss is not None:
             value = loss(step, engine.group.rank)
-            engine.steering.note(Observation.of(value, lr=0.1 / (1 + step), epoch=step // 2))
-    return means, shares
+            engine.steering.observe(Observation.of(value, lr=0.1 / (1 + step), epoch=step // 2))
+    return means, strengths
 
 
 CONTROLS = {
@@ -75,17 +76,17 @@ def test_all_ranks_have_the_same_share_and_the_same_means(codec: str, control: s
     sim = simulation(codec, 3, control=text)
     results = run_ranks(3, lambda group: train(sim, sim.engine(group), 0, 6))
     assert_ranks_agree([means for means, _ in results])
-    assert [shares for _, shares in results] == [expected] * 3
+    assert [strengths for _, strengths in results] == [expected] * 3
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_share_is_the_codec_that_eased_gives(codec: str) -> None:
     """Step by step the means are those of the gentler codec, memory and draws included."""
     sim = simulation(codec, 2, control="steps:0=0.5", memory="none")
-    plain = sim.but(codec=tw.parse(codec).eased(0.5), control=None)
+    plain = sim.but(codec=tw.parse(codec).at_strength(0.5), control=None)
     for mine, theirs in zip(sim.run(SOURCE, 3)[0], plain.run(SOURCE, 3)[0], strict=True):
         assert_same(mine, theirs)
-    assert sim.plan.eased(0.5).entries == plain.plan.entries
+    assert sim.plan.at_strength(0.5).entries == plain.plan.entries
 
 
 @pytest.mark.parametrize("codec", ["topk:0.2", "fft:0.8 >> dense"])
@@ -106,15 +107,15 @@ def test_bytes_are_exactly_as_planned(codec: str, control: str) -> None:
         engine = sim.engine(group)
         for step in range(6):
             before = engine.group.total_bytes
-            share, phases = engine.steering.share, len(engine._lanes)
+            strength, phases = engine.steering.strength, len(engine.lanes)
             train(sim, engine, step, step + 1)
-            eased = engine.plan.eased(engine.steering.share)
-            planned = eased.step_bytes(sim.layouts, step)
-            new = len(BUCKETS) if engine.steering.share != share or len(engine._lanes) != phases else 0
-            assert engine.group.total_bytes - before == planned + new * gather_bytes(32, group.size)
+            at_strength = engine.plan.at_strength(engine.steering.strength)
+            planned = at_strength.step_bytes(sim.layouts, step)
+            new = len(BUCKETS) if engine.steering.strength != strength or len(engine.lanes) != phases else 0
+            assert engine.group.total_bytes - before == planned + new * all_gather_bytes(32, group.size)
 
     run_ranks(3, work)
-    listens = gather_bytes(RECORD_BYTES, 3) if control != "steps" else 0
+    listens = all_gather_bytes(RECORD_BYTES, 3) if control != "steps" else 0
     alone = sim.but(control=None).plan
     assert sim.plan.step_bytes(sim.layouts) - alone.step_bytes(sim.layouts) == listens
 
@@ -126,7 +127,7 @@ def test_without_a_control_nothing_is_exchanged_for_it() -> None:
         def work(group: ThreadGroup) -> int:
             engine = sim.engine(group)
             train(sim, engine, 0, 3, loss=None)
-            return engine.group.calls["gather"]
+            return engine.group.calls["all_gather"]
 
         return run_ranks(2, work)[0]
 
@@ -150,12 +151,12 @@ def test_changes_are_listed_and_logged(caplog: pytest.LogCaptureFixture) -> None
     def work(group: ThreadGroup) -> list[tuple[int, float, str]]:
         engine = sim.engine(group)
         train(sim, engine, 0, 4)
-        return [(change.step, change.share, change.why) for change in engine.steering.changes]
+        return [(change.step, change.strength, change.why) for change in engine.steering.changes]
 
     with caplog.at_level(logging.INFO, "thinwire"):
         first, second = run_ranks(2, work)
     assert first == second
-    assert [(step, share) for step, share, _ in first] == [(2, 0.5), (3, 0.25)]
+    assert [(step, strength) for step, strength, _ in first] == [(2, 0.5), (3, 0.25)]
     assert "2.5 is worse than 1.5 by more than 20 %" in first[0][2], "the means of 2 and 3, of 1 and 2"
     assert sum("0.25 of the codec's strength, was 0.5" in line for line in caplog.messages) == 2
 
@@ -173,8 +174,8 @@ def test_a_silent_script_is_reminded(caplog: pytest.LogCaptureFixture) -> None:
 def test_nan_on_one_rank_lowers_on_all() -> None:
     sim = simulation("topk:0.1", 3, control="guard")
     loss: Loss = lambda step, rank: math.nan if (step, rank) == (1, 2) else 1.0  # noqa: E731
-    for _, shares in run_ranks(3, lambda group: train(sim, sim.engine(group), 0, 4, loss)):
-        assert shares == [1, 1, 0.5, 0.5]
+    for _, strengths in run_ranks(3, lambda group: train(sim, sim.engine(group), 0, 4, loss)):
+        assert strengths == [1, 1, 0.5, 0.5]
 
 
 def silent_rank(group: ThreadGroup) -> tuple[str, bool]:
@@ -184,11 +185,11 @@ def silent_rank(group: ThreadGroup) -> tuple[str, bool]:
     train(sim, engine, 0, 1, loss=None)
     before = local_state(engine)["memories"]["residual"]
     if group.rank != 1:
-        engine.steering.note(Observation.of(1.0))
+        engine.steering.observe(Observation.of(1.0))
     with pytest.raises(PlanError) as caught:
         sim.step(engine, SOURCE(1, group.rank))
     after = local_state(engine)["memories"]["residual"]
-    return str(caught.value), all(torch.equal(before[name], after[name]) for name in before)
+    return str(caught.value), all(torch.equal(kept, flat(after)[name]) for name, kept in flat(before).items())
 
 
 def test_observing_on_some_ranks_only_is_an_error_on_all() -> None:
@@ -219,21 +220,21 @@ def test_resuming_gives_the_same_bits(codec: str, control: str, gather: bool) ->
 
     def whole(group: ThreadGroup) -> tuple[Any, ...]:
         engine = sim.engine(group)
-        means, shares = train(sim, engine, 0, 12, noisy)
-        return means, shares, engine.steering.state, engine.steering.changes
+        means, strengths = train(sim, engine, 0, 12, noisy)
+        return means, strengths, engine.steering.state, engine.steering.changes
 
     def halves(group: ThreadGroup) -> tuple[Any, ...]:
         engine = sim.engine(group)
-        means, shares = train(sim, engine, 0, 7, noisy)
+        means, strengths = train(sim, engine, 0, 7, noisy)
         state = saved((gathered_state if gather else local_state)(engine))
         engine = sim.engine(group)
         train(sim, engine, 0, 2, lambda step, rank: 9.0)  # a life of its own, which loading ends
         load_state(engine, state)
         later, more = train(sim, engine, 7, 12, noisy)
-        return means + later, shares + more, engine.steering.state, engine.steering.changes
+        return means + later, strengths + more, engine.steering.state, engine.steering.changes
 
     for one, two in zip(run_ranks(3, whole), run_ranks(3, halves), strict=True):
-        assert len(set(one[1])) > 1, "the share must change for this to be a test"
+        assert len(set(one[1])) > 1, "the strength must change for this to be a test"
         assert one[1:] == two[1:]
         for mine, theirs in zip(one[0], two[0], strict=True):
             assert_same(mine, theirs)
@@ -277,17 +278,17 @@ def test_states_under_another_control_are_refused() -> None:
     for control in (None, "diminish", "guard:window=3"):
         with pytest.raises(StateError, match='made under control "guard", this compressor has'):
             load(control, state("guard"))
-    assert load("guard", state(None)).steering.share == 1.0, "a guard may join a run that had none"
+    assert load("guard", state(None)).steering.strength == 1.0, "a guard may join a run that had none"
 
 
 def test_lanes_of_other_shares_are_given_up() -> None:
-    """Gentle lanes hold large buffers: 33 shares of them would fill the memory."""
+    """Gentle lanes hold large buffers: 33 strengths of them would fill the memory."""
     sim = simulation("topk:0.1", 1, control="diminish")
 
     def work(group: ThreadGroup) -> int:
         engine = sim.engine(group)
         train(sim, engine, 0, 20)
-        return len(engine._lanes)
+        return len(engine.lanes)
 
     assert run_ranks(1, work) == [len(BUCKETS)]
 
@@ -300,7 +301,9 @@ def test_bytes_by_layer_stay_right_when_the_share_changes() -> None:
         engine = sim.engine(group)
         train(sim, engine, 0, 5)
         layers = sum(layer.sent_bytes for layer in engine.statistics.layers.values())
-        planned = [sim.plan.eased(share).step_bytes(sim.layouts) for share in (1, 0.5, 0.25, 0.75, 0.75)]
+        planned = [
+            sim.plan.at_strength(strength).step_bytes(sim.layouts) for strength in (1, 0.5, 0.25, 0.75, 0.75)
+        ]
         return layers, float(sum(planned))
 
     for layers, planned in run_ranks(2, work):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from simulation import Simulation, specs_of
 from thinwire.controls.observation import Observation
-from thinwire.engine import Engine
+from thinwire.exchange.engine import Engine
 from thinwire.groups.thread import ThreadGroup, run_ranks
 
 NUMEL, STEPS, SEEDS = 64, 400, range(3)
@@ -25,7 +25,7 @@ def quadratic(codec: str, control: str | None, seed: int) -> float:
         for step in range(STEPS):
             lr = 2.0 / (20 + step)
             if engine.steering.listens:
-                engine.steering.note(Observation.of(lr=lr))
+                engine.steering.observe(Observation.of(lr=lr))
             gradient = CURVATURE * x + torch.randn(NUMEL, generator=noise)
             x = x - lr * sim.step(engine, {"x": gradient})["x"]
             if step >= 0.9 * STEPS:
@@ -58,16 +58,16 @@ def three_workers(control: str | None, steps: int) -> tuple[Tensor, list[float]]
 
     def work(group: ThreadGroup) -> tuple[Tensor, list[float]]:
         engine: Engine = sim.engine(group)
-        x, shares = torch.ones(3, dtype=torch.float64), []
+        x, strengths = torch.ones(3, dtype=torch.float64), []
         for _ in range(steps):
             a = A[group.rank].double()
             loss = (a @ x) ** 2 + x.square().sum() / 4
             if engine.steering.listens:
-                engine.steering.note(Observation.of(loss))
+                engine.steering.observe(Observation.of(loss))
             gradient = 2 * (a @ x) * a + x / 2
             x = x - 0.01 * sim.step(engine, {"x": gradient.float()})["x"].double()
-            shares.append(engine.steering.share)
-        return x, shares
+            strengths.append(engine.steering.strength)
+        return x, strengths
 
     return run_ranks(3, work)[0]
 
@@ -76,6 +76,6 @@ def test_the_guard_stops_a_divergence() -> None:
     """Without it x grows beyond all bounds; with it theta falls until x does too."""
     wild, _ = three_workers(None, 400)
     assert wild.norm() > 1e3
-    tamed, shares = three_workers("guard", 400)
-    assert min(shares) < 1
+    tamed, strengths = three_workers("guard", 400)
+    assert min(strengths) < 1
     assert tamed.norm() < 1

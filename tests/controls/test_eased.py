@@ -1,12 +1,13 @@
-"""Strength: what a share of it means for every link that has one, and for chains."""
+"""ControlState: what a strength of it means for every link that has one, and for chains."""
 
 from __future__ import annotations
 
 import pytest
 
 import thinwire as tw
-from thinwire.policy import Model, Policy
-from thinwire.spec import Spec
+from thinwire.plans.model import Model
+from thinwire.plans.policy import Policy
+from thinwire.tensors.spec import Spec
 
 SHARES = (1.0, 0.75, 0.5, 0.25, 1 / 16, 0.0)
 STRONG = (
@@ -24,12 +25,13 @@ STRONG = (
 def test_less_strength_is_more_bytes(text: str) -> None:
     codec = tw.parse(text)
     assert codec.has_strength
-    assert codec.eased(1.0) is codec
+    assert codec.at_strength(1.0) is codec
     model = Model((Spec("a", (300, 70)),))
     sizes = [
-        tw.Plan.of(Policy.of(codec, ()), model, 2).eased(share).step_bytes(step=10**6) for share in SHARES
+        tw.Plan.of(Policy.of(codec, ()), model, 2).at_strength(strength).step_bytes(step=10**6)
+        for strength in SHARES
     ]
-    assert sizes[:-1] == sorted(sizes[:-1]), "but at share 0: what is all there needs no places"
+    assert sizes[:-1] == sorted(sizes[:-1]), "but at strength 0: what is all there needs no places"
     assert sizes[-1] > 1.5 * sizes[0]
 
 
@@ -38,24 +40,24 @@ def test_name_memory_route_and_merge_stay(text: str) -> None:
     """The memory of a plan stays, even where the gentler codec alone would not ask for it."""
     plan = tw.Plan.of(Policy.of(text, ()), Model((Spec("a", (300, 70)),)), 2)
     (entry,) = plan.entries
-    for share in SHARES:
-        (eased,) = plan.eased(share).entries
-        assert (str(eased.codec), eased.codec.merge) == (text, entry.codec.merge)
-        assert (eased.memory, eased.route) == (entry.memory, entry.route)
+    for strength in SHARES:
+        (at_strength,) = plan.at_strength(strength).entries
+        assert (str(at_strength.codec), at_strength.codec.merge) == (text, entry.codec.merge)
+        assert (at_strength.memory, at_strength.route) == (entry.memory, entry.route)
 
 
 def test_theta_is_multiplied() -> None:
-    assert tw.parse("topk:0.2").eased(0.5).theta == pytest.approx(0.4)
-    assert tw.parse("fft:0.9").eased(0.25).theta == pytest.approx(0.225)
-    assert tw.parse("dgc:0.001").eased(0.0).theta == 0
+    assert tw.parse("topk:0.2").at_strength(0.5).theta == pytest.approx(0.4)
+    assert tw.parse("fft:0.9").at_strength(0.25).theta == pytest.approx(0.225)
+    assert tw.parse("dgc:0.001").at_strength(0.0).theta == 0
     assert tw.parse("qsgd:4").theta is None
 
 
 def test_bits_grow() -> None:
     def bits(text: str) -> list[str]:
-        return [tw.parse(text).eased(share).canonical for share in (0.5, 0.0)]
+        return [tw.parse(text).at_strength(strength).canonical for strength in (0.5, 0.0)]
 
-    assert bits("qsgd:3") == ["Qsgd(bits=6)", "Qsgd(bits=8)"]
+    assert bits("qsgd:3") == ["QSGD(bits=6)", "QSGD(bits=8)"]
     assert bits("rangefloat:7,mantissa=3") == [
         "RangeFloat(bits=14,mantissa=10)",
         "RangeFloat(bits=16,mantissa=12)",
@@ -65,13 +67,13 @@ def test_bits_grow() -> None:
 def test_where_something_is_selected_the_rest_stays() -> None:
     for text in ("topk:0.1 >> rangefloat:10", "topk:0.1 >> qsgd:4,scales=own", "fft:0.9"):
         codec = tw.parse(text)
-        assert codec.eased(0.0).coder == codec.coder
-        assert codec.eased(0.5).stages == codec.stages
-        assert codec.eased(0.5).selecting != codec.selecting
+        assert codec.at_strength(0.0).coder == codec.coder
+        assert codec.at_strength(0.5).stages == codec.stages
+        assert codec.at_strength(0.5).selecting != codec.selecting
 
 
 @pytest.mark.parametrize("text", ["terngrad", "sign", "gradiveq", "powersgd", "bf16", "dense", "topk:k=3"])
 def test_without_strength_nothing_changes(text: str) -> None:
     codec = tw.parse(text)
     assert not codec.has_strength
-    assert codec.eased(0.0) is codec
+    assert codec.at_strength(0.0) is codec

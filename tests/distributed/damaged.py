@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from thinwire.errors import LabError
-from thinwire.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from thinwire.lab.recipe import digits
+from thinwire.lab.run.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from thinwire.lab.run.recipes import digits
 
 
 def saved(folder: Path, number: int) -> tuple[Path, Checkpoint]:

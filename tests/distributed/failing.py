@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from training import Wrapped, batch, descend, loss_of, mlp, wrap
 
 import thinwire as tw
+from thinwire.exchange.transit import Parcel
 from thinwire.groups import torch as torch_group
-from thinwire.transit import PartInTransit
 
 FATAL_STEP = 2  # by then the buckets have been rebuilt
 BETWEEN_STEPS = "between steps"
@@ -94,7 +94,7 @@ def broken_encode(victim: int, codec: str) -> Met:
 
     def before_fatal(net: nn.Module) -> None:
         if dist.get_rank() == victim:
-            PartInTransit.encode = _raise  # type: ignore[method-assign]
+            Parcel.encode = _raise  # type: ignore[assignment,method-assign]
 
     return meet(wrap(mlp(), codec), before_fatal)
 
@@ -117,6 +117,6 @@ def lost_while_connecting(victim: int) -> tuple[Failure, float]:
     """The victim dies when all ranks have met and connect to each other."""
     model = nn.parallel.DistributedDataParallel(mlp())
     if dist.get_rank() == victim:
-        torch_group._connect = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,return-value]
+        torch_group.Making = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,misc]
     start = time.monotonic()
     return failure_of(lambda: tw.compress(model, "terngrad")), time.monotonic() - start

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from training import batch, descend, loss_of, mlp, normed
 
 import thinwire as tw
-from thinwire.engine import Bucket
+from thinwire.exchange.bucket import Bucket
 
 STEPS = 14
 PAUSE_S = 0.02  # in every step: a signal at a random time then meets every part of a run
@@ -72,7 +72,12 @@ def digest(tensors: dict[str, Tensor]) -> str:
 
 def memories_of(compressor: tw.Compressor) -> str:
     engine = compressor.engine
-    kept = {f"{kind} {name}": t for kind, m in engine.memories.items() for name, t in m.state().items()}
+    kept = {
+        f"{kind} {what} {name}": t
+        for kind, memory in engine.memories.items()
+        for what, tensors in memory.state().items()
+        for name, t in tensors.items()
+    }
     return digest(kept)
 
 
@@ -87,7 +92,7 @@ def prepare(fault: Fault) -> None:
 def train(fault: Fault, inject: bool) -> Ended:
     """Trains the prepared model; the victim does its deed if it is to be done from inside."""
     model, scaler = _prepared.pop(), torch.amp.GradScaler("cpu", init_scale=2.0**10)
-    options = {"grad_scaler": scaler} if fault.kind in ("nan", "inf") else {}
+    options: dict[str, Any] = {"grad_scaler": scaler} if fault.kind in ("nan", "inf") else {}
     skipped, step, kept = False, -1, ""
     compressor = None
     try:
@@ -203,7 +208,8 @@ def one_double(net: nn.Module) -> nn.Module:
 
 def disagree(fault: Fault) -> Ended:
     """The victim was given another codec, model, dtype or bucket size; DDP is made here too."""
-    codec, cap, build = fault.codec, SMALL_BUCKETS_MB, mlp
+    codec, cap = fault.codec, SMALL_BUCKETS_MB
+    build: Callable[[], nn.Module] = mlp
     if fault.mine and fault.kind == "codec":
         codec = fault.deed
     if fault.mine and fault.kind == "buckets":

@@ -113,7 +113,8 @@ def frozen_parameters(codec: Any, **options: Any) -> Tensor:
 
 
 def channels_last(codec: Any, **options: Any) -> Tensor:
-    net = convolutions().to(memory_format=torch.channels_last)
+    # torch's annotations do not know memory_format
+    net = convolutions().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     with wrap(net, codec, **options) as it:
         fit(it.model, STEPS, make_batch=_images)
         return it.parameters()

@@ -31,11 +31,12 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         if "fork" in request:
-            answer: int | None = os.fork()
-            if answer == 0:
+            pid = os.fork()
+            if pid == 0:
                 become_rank(request["fork"])
                 return
-            pids.add(answer)
+            pids.add(pid)
+            answer: int | None = pid
         else:
             answer = poll(request["poll"], pids)
         print(json.dumps(answer), flush=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from types import TracebackType
 from typing import Any
 
 from launch import Server
 
-from thinwire.lab.netlab import Netlab
+from thinwire.lab.net.netlab import Netlab
 
 
 class HostServers(Server):
@@ -28,9 +27,7 @@ class HostServers(Server):
             self._exit = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._exit.close()
 
     def fork(self, **spec: Any) -> int:

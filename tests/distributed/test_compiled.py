@@ -28,7 +28,7 @@ def compiled(below: bool, state: list[dict[str, Any]]) -> tuple[Tensor, list[str
     """DDP(compile(net)) or compile(DDP(net)), as tw.compress gets it; it takes the eager state."""
     net: Any = torch.compile(mlp(), backend="eager") if below else mlp()
     ddp: Any = DistributedDataParallel(net)
-    given = ddp if below else torch.compile(ddp, backend="eager")
+    given: Any = ddp if below else torch.compile(ddp, backend="eager")
     with tw.compress(given, RULES, memory="residual") as compressor:
         fit(ddp, STEPS)
         compressor.load_state_dict(state[dist.get_rank()])

@@ -15,9 +15,11 @@ from torch import Tensor
 from training import batch, fit, loss_of, mlp, parts_of, wrap
 
 import thinwire as tw
-from thinwire.engine import Bucket, Engine
+from thinwire.exchange.bucket import Bucket
+from thinwire.exchange.engine import Engine
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.spec import Layout, Spec
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 Feature = Callable[..., Tensor]
 
@@ -147,11 +149,11 @@ def buckets_seen() -> list[list[tuple[str, ...]]]:
         assert it.compressor is not None
         exchange = it.compressor.engine.exchange
 
-        def note(bucket: Bucket) -> None:
+        def known(bucket: Bucket) -> None:
             seen[-1].append(bucket.layout.names)
             exchange(bucket)
 
-        it.compressor.engine.exchange = note  # type: ignore[method-assign]
+        it.compressor.engine.exchange = known  # type: ignore[method-assign]
         for step in range(3):
             seen.append([])
             fit(it.model, 1, start=step)
@@ -214,7 +216,8 @@ def scaled_steps(memory: str) -> tuple[list[bool], list[bool], Tensor, bool]:
             scaler.step(optimizer)
             scaler.update()
             skipped.append(torch.equal(before, it.parameters()))
-            kept = it.compressor.state_dict()["memories"].get("residual", {}).values()
+            held = it.compressor.state_dict()["memories"].get("residual", {"residual": {}})
+            kept = held["residual"].values()
             held_finite.append(all(bool(torch.isfinite(tensor).all()) for tensor in kept))
         return skipped, held_finite, it.parameters(), len(list(kept)) > 0
 

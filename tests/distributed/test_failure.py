@@ -31,7 +31,7 @@ def check_peer_error(failure: Failure, *words: str) -> None:
 def check_met(met: Any, *words: str) -> None:
     """The fatal step and all calls after it raise the same PeerError."""
     assert isinstance(met, Met), met
-    check_peer_error(met.first, "stage", *words)
+    check_peer_error(met.first, "operation", *words)
     for failure in met.later:
         assert (failure.kinds, failure.text) == (met.first.kinds, met.first.text), failure.trace
 
@@ -92,7 +92,7 @@ def test_a_dead_rank_is_named_in_the_first_step_of_a_static_graph(new_team: NewT
 def check_met_with_unused(met: Any, *words: str) -> None:
     """DDP has a collective of its own at the end of the backward pass; after ours fails it cannot go on."""
     assert isinstance(met, Met), met
-    check_peer_error(met.first, "stage", *words)
+    check_peer_error(met.first, "operation", *words)
     assert all("RuntimeError" in failure.kinds for failure in met.later)
 
 
@@ -115,7 +115,9 @@ def test_an_error_of_one_rank_is_raised_there_and_named_elsewhere(
         assert isinstance(met, Met), met
         assert met.seconds < SOON_S
         if rank != victim:
-            check_met(met, f'rank {victim} failed in stage "encode"', "ZeroDivisionError", "in a funny way")
+            check_met(
+                met, f'rank {victim} failed in operation "encode"', "ZeroDivisionError", "in a funny way"
+            )
             continue
         for failure in (met.first, *met.later):
             assert failure.kinds[0] == "ZeroDivisionError", failure.trace

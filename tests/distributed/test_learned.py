@@ -11,9 +11,10 @@ from test_resume import FIRST, SECOND, begin, go_on
 from torch import Tensor
 from training import batch, convolutions, fit, mlp, parts_of, wrap
 
-from thinwire.groups.base import sum_bytes
-from thinwire.plan import Plan
-from thinwire.policy import Model, Policy
+from thinwire.groups.base import all_reduce_bytes
+from thinwire.plans.model import Model
+from thinwire.plans.plan import Plan
+from thinwire.plans.policy import Policy
 
 SHORT = "slice=32,sample=2,compress=3"
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -58,7 +59,7 @@ def test_the_report_tells_what_was_learnt(teams: Teams) -> None:
     alone = Plan(tuple(e for e in plan.entries if e.spec.name == "2.weight"), 2)
     expected = sum(alone.step_bytes(step=step) for step in range(STEPS)) / STEPS
     assert layers["2.weight"]["bytes_per_step"] == pytest.approx(expected, rel=0.02)
-    assert layers["4.weight"]["bytes_per_step"] == pytest.approx(sum_bytes(4 * 650, 2), rel=0.01)
+    assert layers["4.weight"]["bytes_per_step"] == pytest.approx(all_reduce_bytes(4 * 650, 2), rel=0.01)
 
 
 @pytest.mark.parametrize("world", [2, 3])

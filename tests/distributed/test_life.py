@@ -164,7 +164,9 @@ def test_a_block_that_fails_tells_the_others_why(new_team: NewTeam) -> None:
     assert answers[1].kinds[0] == "ZeroDivisionError"
     for rank in (0, 2):
         assert answers[rank].kinds[0] == "PeerError"
-        assert 'rank 1 failed in stage "training": ZeroDivisionError: the user\'s own' in answers[rank].text
+        assert (
+            'rank 1 failed in operation "training": ZeroDivisionError: the user\'s own' in answers[rank].text
+        )
 
 
 def barrier_fails(victim: int) -> Failure:
@@ -184,7 +186,9 @@ def barrier_fails(victim: int) -> Failure:
 def test_a_block_notes_who_is_to_blame_for_an_error_that_is_not_ours(new_team: NewTeam) -> None:
     answer = new_team(2).answers(barrier_fails, 1)[0]
     assert answer.kinds[0] != "PeerError"
-    assert 'thinwire: exchange failed in stage "collective of DDP or of the script": rank 1' in answer.trace
+    assert (
+        'thinwire: exchange failed in operation "collective of DDP or of the script": rank 1' in answer.trace
+    )
 
 
 def leaves_early(leaver: int) -> Failure | None:

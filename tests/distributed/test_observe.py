@@ -24,41 +24,41 @@ CODECS = ("topk:0.05", "qsgd:2", "fft:0.95")
 def fit(it: Wrapped, first: int, last: int, silent_from: int | None = None) -> list[float]:
     """Trains and observes, as a script does; rank 1 stops observing at some step."""
     assert it.compressor is not None
-    shares = []
+    strengths = []
     for step in range(first, last):
         loss = loss_of(it.model(batch(step, 20)))
         loss.backward()
         descend(it.model)
         if silent_from is None or dist.get_rank() != 1 or step < silent_from:
             it.compressor.observe(loss, lr=0.1, epoch=step / 4)
-        shares.append(it.compressor.share)
-    return shares
+        strengths.append(it.compressor.strength)
+    return strengths
 
 
 def straight(codec: str, control: str) -> tuple[Tensor, list[float], dict[str, Any]]:
     with wrap(mlp(), codec, control=control) as it:
-        shares = fit(it, 0, 10)
+        strengths = fit(it, 0, 10)
         assert it.compressor is not None
-        return it.parameters(), shares, it.compressor.report().to_dict()
+        return it.parameters(), strengths, it.compressor.report().to_dict()
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_all_ranks_alike(teams: Teams, codec: str) -> None:
     answers = teams(3).run(straight, codec, GUARD)
-    parameters, shares, report = answers[0]
-    assert min(shares) < 1
+    parameters, strengths, report = answers[0]
+    assert min(strengths) < 1
     for other, their_shares, their_report in answers[1:]:
         assert torch.equal(other, parameters)
-        assert their_shares == shares
+        assert their_shares == strengths
         assert their_report["changes"] == report["changes"]
     assert report["control"] == GUARD
-    assert [change["share"] for change in report["changes"]][:1] == [0.5]
+    assert [change["strength"] for change in report["changes"]][:1] == [0.5]
     assert (report["theta"] is None) == (codec == "qsgd:2")
 
 
 def halves(codec: str, control: str, gather: bool) -> tuple[Tensor, list[float]]:
     with wrap(mlp(), codec, control=control) as it:
-        shares = fit(it, 0, 5)
+        strengths = fit(it, 0, 5)
         assert it.compressor is not None
         state, weights = it.compressor.state_dict(gather=gather), it.model.module.state_dict()
     net = mlp()
@@ -67,16 +67,16 @@ def halves(codec: str, control: str, gather: bool) -> tuple[Tensor, list[float]]
         assert it.compressor is not None
         it.compressor.observe(math.nan)  # of a life before: loading ends it
         it.compressor.load_state_dict(state)
-        shares += fit(it, 5, 10)
-        return it.parameters(), shares
+        strengths += fit(it, 5, 10)
+        return it.parameters(), strengths
 
 
 @pytest.mark.parametrize("gather", [False, True])
 @pytest.mark.parametrize("codec", CODECS)
 def test_stopped_and_resumed_gives_the_same_bits(teams: Teams, codec: str, gather: bool) -> None:
     expected = teams(2).run(straight, codec, GUARD)[0]
-    for parameters, shares in teams(2).run(halves, codec, GUARD, gather):
-        assert shares == expected[1]
+    for parameters, strengths in teams(2).run(halves, codec, GUARD, gather):
+        assert strengths == expected[1]
         assert torch.equal(parameters, expected[0])
 
 
@@ -103,7 +103,7 @@ def without_control() -> float:
         fit(it, 0, 2, silent_from=1)
         assert it.compressor is not None
         it.compressor.observe(torch.zeros(3))  # not even looked at
-        return it.compressor.share
+        return it.compressor.strength
 
 
 def test_without_a_control_observe_does_nothing(teams: Teams) -> None:
@@ -145,9 +145,9 @@ def nameless() -> tuple[Tensor, float]:
         descend(model)
         state.observe(lr=0.1 / (1 + step))
     state.wait()
-    share = state.share
+    strength = state.strength
     state.close()
-    return torch.cat([p.detach().flatten() for p in model.parameters()]), share
+    return torch.cat([p.detach().flatten() for p in model.parameters()]), strength
 
 
 def test_without_names(teams: Teams) -> None:

@@ -14,7 +14,7 @@ from rank import Failure
 from torch import Tensor
 from training import fit, mlp, wrap
 
-from thinwire.state import STATE_VERSION
+from thinwire.exchange.state import STATE_VERSION
 
 FIRST, SECOND = 3, 4
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -102,7 +102,7 @@ def loaded_and_gathered(codec: str, options: dict[str, Any], state: dict[str, An
 
 def held_back(state: dict[str, Any], name: str) -> Tensor:
     """The sum over the ranks."""
-    return torch.stack([rank["residual"][name].double() for rank in state["ranks"]]).sum(0)
+    return torch.stack([rank["residual"]["residual"][name].double() for rank in state["ranks"]]).sum(0)
 
 
 @pytest.mark.parametrize("world", [2, 5])

@@ -6,7 +6,7 @@ import pytest
 from launch import Teams
 from unequal import CODECS, replicas_are_equal
 
-from thinwire.catalog import CATALOG
+from thinwire.codecs.catalog import CATALOG
 
 
 @pytest.mark.parametrize("name", ["powersgd", "gradiveq", "fft", "dct"])

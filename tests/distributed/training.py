@@ -17,7 +17,7 @@ SMALL_BUCKETS_MB = 0.01  # about 2600 floats: every net here then has several bu
 BATCH = 8
 
 
-def mlp(dtype: torch.dtype = torch.float32) -> nn.Module:
+def mlp(dtype: torch.dtype = torch.float32) -> nn.Sequential:
     """Two layers that are compressed by default, biases and a last layer that are not."""
     torch.manual_seed(7)
     layers = nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 65), nn.ReLU(), nn.Linear(65, 10)
@@ -86,7 +86,7 @@ def descend(model: nn.Module, rate: float = 0.1) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.grad is not None:
-                parameter -= rate * parameter.grad
+                parameter.sub_(rate * parameter.grad)
     model.zero_grad()
 
 
@@ -111,7 +111,7 @@ def fit(
 @contextlib.contextmanager
 def parts_of(numel: int) -> Iterator[None]:
     """Lanes are cut into parts of about `numel` elements, as lanes of millions are."""
-    from thinwire import lane
+    from thinwire.plans import lane
 
     before, lane.PART_NUMEL = lane.PART_NUMEL, numel
     try:

@@ -25,6 +25,7 @@ CODECS = {
     "bf16": "bf16",
     "terngrad": "terngrad",
     "qsgd": "qsgd:4",
+    "natural": "natural",
     "rangefloat": "rangefloat:8",
     "sign": "sign",
     "topk": "topk:0.05",

@@ -21,7 +21,7 @@ MARKS = "<!-- faults: begin, made by tests/distributed/faults.py -->\n", "<!-- f
 BLAMES = (
     r"rank ([\d, ]+) closed the connection or died",
     r"no sign of life from rank ([\d, ]+)(?:;| since)",
-    r"rank (\d+) failed in stage",
+    r"rank (\d+) failed in operation",
     r"rank (\d+) could not start",
     r"rank (\d+) takes part no more",
     r"rank ([\d, ]+) did not call compress",

@@ -18,20 +18,22 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from packing import pack
+from thinwire.codecs.stages.base import Learned
 from thinwire.kernels import Kernels
-from thinwire.plan import WIRE_VERSION
-from thinwire.spec import Layout, Spec
-from thinwire.stages.base import Notes
+from thinwire.plans.plan import WIRE_VERSION
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 FILE = Path(__file__).with_name("wire.json")
 WORLDS = (2, 4)
 STEP = 3  # of seed 0
-TERNARY = {"layer.weight": (7, 23), "layer.bias": (33,), "scalar": ()}
-FLOATS = {"layer.bias": (9,), "scalar": ()}
-FIELDS = {"layer.weight": (7, 23)}  # one granule, so that the file stays small
-PAIRS = {"layer.bias": (33,), "scalar": ()}  # chunks of 4 and of 1: sums are exact whatever the FFT
-MATRIX = {"layer.weight": (7, 23)}
-SLICES = {"layer.weight": (5, 8)}
+Shapes = dict[str, tuple[int, ...]]
+TERNARY: Shapes = {"layer.weight": (7, 23), "layer.bias": (33,), "scalar": ()}
+FLOATS: Shapes = {"layer.bias": (9,), "scalar": ()}
+FIELDS: Shapes = {"layer.weight": (7, 23)}  # one granule, so that the file stays small
+PAIRS: Shapes = {"layer.bias": (33,), "scalar": ()}  # chunks of 4 and of 1: sums are exact whatever the FFT
+MATRIX: Shapes = {"layer.weight": (7, 23)}
+SLICES: Shapes = {"layer.weight": (5, 8)}
 GRADIVEQ = "gradiveq:4,slice=8,sample=2,compress=50,layers=all"
 PHASES = {
     GRADIVEQ: 3,
@@ -66,7 +68,7 @@ CODECS = {
 }
 
 
-def layout_of(shapes: dict[str, tuple[int, ...]]) -> Layout:
+def layout_of(shapes: Shapes) -> Layout:
     return Layout.packed(Spec(name, shape) for name, shape in shapes.items())
 
 
@@ -80,7 +82,9 @@ def messages(text: str, world: int, kernels: Kernels | None = None) -> dict[str,
     """What is agreed, what every rank sends, and what the owner of everything sends back."""
     layout = layout_of(CODECS[text])
     gradients = [gradient(rank, layout.numel) for rank in range(world)]
-    packed = pack(text, layout, gradients, STEP, kernels, phase_of=PHASES.get(text, 0), notes=notes_of(text))
+    packed = pack(
+        text, layout, gradients, STEP, kernels, phase_of=PHASES.get(text, 0), learned=learned_of(text)
+    )
     return {
         "agreed": hexed(packed.agreed[0].view(torch.uint8)),
         "payloads": [hexed(payload) for payload in packed.payloads],
@@ -88,7 +92,7 @@ def messages(text: str, world: int, kernels: Kernels | None = None) -> dict[str,
     }
 
 
-def notes_of(text: str) -> Notes:
+def learned_of(text: str) -> Learned:
     """A basis of GradiVeQ that no library computed: two rows of a Hadamard matrix, and a mean."""
     if not text.startswith(GRADIVEQ):
         return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import make
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 import torch
 
 from thinwire.kernels import Kernels
-from thinwire.key import Key
-from thinwire.plan import WIRE_VERSION
+from thinwire.plans.plan import WIRE_VERSION
+from thinwire.tensors.key import Key
 
 GOLDEN = json.loads(make.FILE.read_text())
 MASK = 0xFFFFFFFF
@@ -53,7 +54,7 @@ def trits_by_the_page(rank: int, scales: np.ndarray, clip: float) -> list[np.nda
     found = []
     for spec, piece, s in zip(layout.specs, layout.slices, scales, strict=True):
         sigma = x[piece].astype(np.float64).std()
-        bound = np.float32(clip * sigma) if sigma > 0 else np.inf
+        bound = float(np.float32(clip * sigma)) if sigma > 0 else math.inf
         k0, k1 = Key(0, make.STEP, rank).words(spec.name)
         found.append(np.array([draw(g, s, bound, c, k0, k1) for c, g in enumerate(x[piece])]))
     return found
@@ -89,7 +90,7 @@ def test_sums_are_those_of_the_page(world: int, per_word: int) -> None:
     by_rank = [trits_by_the_page(rank, scales, clip=2.5) for rank in range(world)]
     rows = np.concatenate(
         [
-            sum(digits_of(trits, 5) for trits in tensors).reshape(-1, 32)
+            np.sum([digits_of(trits, 5) for trits in tensors], axis=0).reshape(-1, 32)
             for tensors in zip(*by_rank, strict=True)
         ]
     )

@@ -62,7 +62,7 @@ def test_payloads_are_those_of_the_page(text: str, runs: list[tuple[int, int, in
             for chunk, count, k in runs:
                 for _ in range(count):
                     part = x[start : start + chunk]
-                    kept = sorted(sorted(range(chunk), key=lambda i, part=part: (-abs(part[i]), i))[:k])
+                    kept = sorted(sorted(range(chunk), key=lambda i: (-abs(part[i]), i))[:k])
                     expected.append(kept)
                     chosen += [part[i] for i in kept]
                     start += chunk
@@ -80,7 +80,7 @@ def test_payloads_are_those_of_the_page(text: str, runs: list[tuple[int, int, in
             assert not any(payload[first + wide * len(chosen) :])
 
 
-def spectrum(x: np.ndarray) -> list[tuple[float, float]]:
+def spectrum(x: np.ndarray) -> list[tuple[np.float32, np.float32]]:
     """The pairs of a chunk of at most four numbers: sums that no float32 rounds, times one that it does."""
     root = np.float32(np.sqrt(2.0))
     if len(x) == 1:
@@ -102,7 +102,7 @@ def test_frequencies_are_those_of_the_page() -> None:
                 pairs = [pair for chunk in chunks for pair in spectrum(chunk)]
                 k = len(pairs) - len(pairs) * 7 // 10
                 lengths = [np.float32(np.sqrt(float(a) ** 2 + float(b) ** 2)) for a, b in pairs]
-                kept = sorted(sorted(range(len(pairs)), key=lambda i, of=lengths: (-of[i], i))[:k])
+                kept = sorted(sorted(range(len(pairs)), key=lambda i: (-lengths[i], i))[:k])
                 runs.append((len(pairs), 1, k))
                 expected.append(kept)
                 stored += [number for i in kept for number in pairs[i]]

@@ -18,24 +18,25 @@ def timed(size: int, link: Link, act: str) -> list[float]:
     def work(group: ThreadGroup) -> float:
         slow = Emulated(group, link)
         start = time.monotonic()
-        if act == "sum":
-            slow.sum_(torch.zeros(1250)).wait()
-        elif act == "gather":
-            slow.gather(
+        if act == "all_reduce":
+            slow.all_reduce(torch.zeros(1250)).wait()
+        elif act == "all_gather":
+            slow.all_gather(
                 torch.zeros(2500, dtype=torch.uint8), torch.zeros(size, 2500, dtype=torch.uint8)
             ).wait()
-        elif act == "swap":
+        elif act == "all_to_all":
             rows = torch.zeros(size, 2500, dtype=torch.uint8)
-            slow.swap(rows, torch.empty_like(rows)).wait()
+            slow.all_to_all(rows, torch.empty_like(rows)).wait()
         else:
-            slow.max_(torch.zeros(625, dtype=torch.int32)).wait()
+            slow.all_reduce_max(torch.zeros(625, dtype=torch.int32)).wait()
         return time.monotonic() - start
 
     return run_ranks(size, work)
 
 
 @pytest.mark.parametrize(
-    ("act", "hops", "nbytes"), [("sum", 4, 6666), ("max", 1, 5000), ("swap", 1, 5000), ("gather", 2, 5000)]
+    ("act", "hops", "nbytes"),
+    [("all_reduce", 4, 6666), ("all_reduce_max", 1, 5000), ("all_to_all", 1, 5000), ("all_gather", 2, 5000)],
 )
 def test_acts_last_as_long_as_the_link_takes(act: str, hops: int, nbytes: int) -> None:
     """3 ranks: hops * latency + 8 * bytes / rate."""
@@ -51,7 +52,7 @@ def test_acts_under_way_share_the_link() -> None:
         slow = Emulated(group, Link("1mbit", latency_s=0.0))
         start = time.monotonic()
         buffers = [torch.zeros(2, 5000, dtype=torch.uint8) for _ in range(2)]
-        pending = [slow.gather(torch.zeros(5000, dtype=torch.uint8), buffer) for buffer in buffers]
+        pending = [slow.all_gather(torch.zeros(5000, dtype=torch.uint8), buffer) for buffer in buffers]
         started = time.monotonic() - start
         for act in pending:
             act.wait()
@@ -63,13 +64,13 @@ def test_acts_under_way_share_the_link() -> None:
 
 
 def test_one_rank_alone_does_not_wait() -> None:
-    assert timed(1, Link("1kbit", latency_s=10.0), "sum")[0] < SLACK_S
+    assert timed(1, Link("1kbit", latency_s=10.0), "all_reduce")[0] < SLACK_S
 
 
 def test_results_are_those_of_the_inner_group() -> None:
     def work(group: ThreadGroup) -> list[float]:
         x = torch.full((2,), float(group.rank))
-        Emulated(group, Link("1gbit")).sum_(x).wait()
+        Emulated(group, Link("1gbit")).all_reduce(x).wait()
         return x.tolist()
 
     assert run_ranks(3, work) == [[3.0, 3.0]] * 3

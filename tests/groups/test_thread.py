@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from thinwire.errors import PeerError
-from thinwire.groups.base import Note
+from thinwire.groups.base import Confession
 from thinwire.groups.thread import ThreadGroup, run_ranks
 
 SIZES = (1, 2, 3, 5, 8)
@@ -20,7 +20,7 @@ SIZES = (1, 2, 3, 5, 8)
 def test_sum(size: int) -> None:
     def work(group: ThreadGroup) -> Tensor:
         x = torch.full((3,), float(group.rank + 1))
-        group.sum_(x).wait()
+        group.all_reduce(x).wait()
         return x
 
     for result in run_ranks(size, work):
@@ -33,7 +33,7 @@ def test_sums_go_in_rank_order() -> None:
 
     def work(group: ThreadGroup) -> float:
         x = torch.tensor([values[group.rank]])
-        group.sum_(x).wait()
+        group.all_reduce(x).wait()
         return x.item()
 
     assert run_ranks(3, work) == [0.0, 0.0, 0.0]
@@ -46,7 +46,7 @@ def test_max_of_int32_words(size: int) -> None:
 
     def work(group: ThreadGroup) -> Tensor:
         words = torch.stack([numbers[(group.rank + k) % 3] for k in range(3)])
-        group.max_(words).wait()
+        group.all_reduce_max(words).wait()
         return words.view(torch.float32)
 
     for result in run_ranks(size, work):
@@ -58,9 +58,9 @@ def test_swap_and_gather(size: int) -> None:
     def work(group: ThreadGroup) -> tuple[Tensor, Tensor]:
         rows = torch.tensor([[10 * group.rank + to] for to in range(size)], dtype=torch.uint8)
         swapped = torch.empty_like(rows)
-        group.swap(rows, swapped).wait()
+        group.all_to_all(rows, swapped).wait()
         gathered = torch.empty(size, 1, dtype=torch.uint8)
-        group.gather(torch.tensor([group.rank], dtype=torch.uint8), gathered).wait()
+        group.all_gather(torch.tensor([group.rank], dtype=torch.uint8), gathered).wait()
         return swapped, gathered
 
     for rank, (swapped, gathered) in enumerate(run_ranks(size, work)):
@@ -75,7 +75,7 @@ def test_buffers_may_be_reused_at_once() -> None:
         seen, send, receive = [], torch.zeros(1, dtype=torch.uint8), torch.zeros(4, 1, dtype=torch.uint8)
         for step in range(50):
             send.fill_(step)
-            group.gather(send, receive).wait()
+            group.all_gather(send, receive).wait()
             send.fill_(255)
             seen.append(int(receive.sum()))
         return seen
@@ -88,7 +88,7 @@ def test_a_rank_that_fails_ends_the_others() -> None:
     def work(group: ThreadGroup) -> None:
         if group.rank == 1:
             raise ZeroDivisionError("rank 1 is broken")
-        group.sum_(torch.zeros(1)).wait()
+        group.all_reduce(torch.zeros(1)).wait()
 
     start = time.monotonic()
     with pytest.raises(ZeroDivisionError, match="rank 1 is broken"):  # not the PeerErrors it caused
@@ -99,7 +99,7 @@ def test_a_rank_that_fails_ends_the_others() -> None:
 def test_a_rank_that_stays_away_is_noticed() -> None:
     groups = ThreadGroup.make(2, timeout_s=0.1)
     with pytest.raises(PeerError, match="left the exchange"):
-        groups[0].sum_(torch.zeros(1))
+        groups[0].all_reduce(torch.zeros(1))
 
 
 def test_abort_wakes_those_who_wait() -> None:
@@ -107,13 +107,13 @@ def test_abort_wakes_those_who_wait() -> None:
     timer = threading.Timer(0.05, groups[1].abort)
     timer.start()
     with pytest.raises(PeerError):
-        groups[0].sum_(torch.zeros(1))
+        groups[0].all_reduce(torch.zeros(1))
     timer.join()
 
 
 def test_confessions_are_heard() -> None:
     groups = ThreadGroup.make(2)
-    first, second = Note("encode", "broken", True), Note("travel", "peer gone", False)
+    first, second = Confession("encode", "broken", True), Confession("travel", "peer gone", False)
     assert groups[0].confess(first) == {0: first}
     assert groups[1].confess(second) == {0: first, 1: second}
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from thinwire.groups.base import LEFT, UNREACHED, Note
+from thinwire.groups.base import LEFT, UNREACHED, Confession
 from thinwire.groups.witness import Door, Witness
 
-SAW = Note("travel", "RuntimeError: connection reset \N{BEACH WITH UMBRELLA}\n", own=False)
-MINE = Note("encode", "ValueError: no", own=True)
+SAW = Confession("travel", "RuntimeError: connection reset \N{BEACH WITH UMBRELLA}\n", own=False)
+MINE = Confession("encode", "ValueError: no", own=True)
 PATIENCE_S = 0.5
 
 
@@ -41,7 +41,7 @@ def meet(ranks: list[int], size: int, patience_s: float = PATIENCE_S) -> list[Wi
 def three() -> Iterator[list[Witness]]:
     witnesses = meet([0, 1, 2], 3, 5.0)
     for witness in witnesses:
-        witness._patience_s = PATIENCE_S
+        witness.patience_s = PATIENCE_S
     yield witnesses
     for witness in witnesses:
         witness.close()
@@ -51,20 +51,20 @@ def test_who_ended_without_a_word_is_gone_and_who_said_something_is_heard(three:
     three[1].tell(SAW)
     three[1].close()
     three[2].close()
-    assert three[0].swap(SAW) == {0: SAW, 1: SAW, 2: None}
+    assert three[0].trade(SAW) == {0: SAW, 1: SAW, 2: None}
 
 
 def test_who_says_nothing_is_missing(three: list[Witness]) -> None:
     three[1].tell(SAW)
-    assert three[0].swap(SAW) == {0: SAW, 1: SAW}
+    assert three[0].trade(SAW) == {0: SAW, 1: SAW}
 
 
 def test_the_first_word_counts(three: list[Witness]) -> None:
     three[1].tell(MINE)
-    three[1].tell(Note(LEFT, "closed", own=True))
+    three[1].tell(Confession(LEFT, "closed", own=True))
     three[2].tell(SAW)
-    assert three[0].swap(SAW) == {0: SAW, 1: MINE, 2: SAW}
-    assert three[2].swap(SAW) == {0: SAW, 1: MINE, 2: SAW}  # what rank 0 said in its swap waits here
+    assert three[0].trade(SAW) == {0: SAW, 1: MINE, 2: SAW}
+    assert three[2].trade(SAW) == {0: SAW, 1: MINE, 2: SAW}  # what rank 0 said in its swap waits here
 
 
 def test_somebody_ended(three: list[Witness]) -> None:
@@ -75,8 +75,8 @@ def test_somebody_ended(three: list[Witness]) -> None:
 
 def test_a_rank_that_was_never_reached_is_not_waited_for() -> None:
     first, third = meet([0, 2], 3)
-    assert first.swap(SAW)[1] is UNREACHED
-    assert third.swap(SAW)[1] is UNREACHED
+    assert first.trade(SAW)[1] is UNREACHED
+    assert third.trade(SAW)[1] is UNREACHED
     first.close()
     third.close()
 
@@ -87,6 +87,6 @@ def test_strangers_are_not_let_in() -> None:
     with socket.create_connection(("127.0.0.1", card["port"])) as stranger:
         stranger.sendall(b"let me in 1\n")
         witness = door.witness(0, [card, card], PATIENCE_S)
-        assert witness.swap(SAW) == {0: SAW, 1: UNREACHED}
+        assert witness.trade(SAW) == {0: SAW, 1: UNREACHED}
     witness.close()
     door.close()

@@ -15,7 +15,7 @@ from thinwire.errors import PlanError
 from thinwire.groups.thread import ThreadGroup
 from thinwire.hooks.compressor import Compressor
 from thinwire.hooks.decay import KEY
-from thinwire.policy import Policy
+from thinwire.plans.policy import Policy
 
 CPU = torch.device("cpu")
 LR, DECAY, STEPS = 0.05, 0.1, 40
@@ -128,7 +128,6 @@ def test_others_are_left_alone() -> None:
     assert not mine.state[net.weight], "closed"
     forgotten = Compressor(Policy.of("dgc:0.01", ()), ThreadGroup.make(1)[0], CPU, net)
     mine = sgd(net, forgotten)
-    forgotten._worker.close()
     del forgotten
     gc.collect()
     step(net, mine)

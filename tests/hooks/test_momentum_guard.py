@@ -7,18 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from thinwire.errors import PlanError, StateError
 from thinwire.groups.thread import ThreadGroup
 from thinwire.hooks.compressor import Compressor
-from thinwire.policy import Policy
+from thinwire.plans.policy import Policy
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def net() -> nn.Module:
+def net() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 32), nn.ReLU(), nn.Linear(32, 10))
 
@@ -35,7 +35,7 @@ def compressor(net: nn.Module | None, codec: str, memory: str | None = None) -> 
 
 
 def exchange(made: Compressor, net: nn.Module) -> None:
-    parameters = list(net.parameters())
+    parameters: list[Tensor] = list(net.parameters())
     made.exchange(torch.randn(sum(p.numel() for p in parameters)), parameters, True, lambda: None)
     made.wait()
 
@@ -61,7 +61,7 @@ def test_once_is_fine(net: nn.Module, dgc: Compressor) -> None:
     dgc.check_optimizer(torch.optim.RMSprop(net.parameters()))
 
 
-def test_tensors_that_stay_dense_keep_their_momentum(net: nn.Module, dgc: Compressor) -> None:
+def test_tensors_that_stay_dense_keep_their_momentum(net: nn.Sequential, dgc: Compressor) -> None:
     groups = dgc.param_groups(net.parameters(), momentum=0.9)
     optimizer = torch.optim.SGD(groups, 0.1)
     dgc.check_optimizer(optimizer)

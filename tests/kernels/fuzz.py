@@ -1,25 +1,27 @@
-"""Calls every native kernel with damaged tables, sizes and payloads; meant for a build with sanitizers.
+"""Calls the native kernels with damaged payloads, tables and sizes; meant for a build with sanitizers.
 
     make sanitize
-    python tests/kernels/fuzz.py FOLDER [--seconds 60] [--seed 0]
+    python tests/kernels/fuzz.py FOLDER [--payloads 1000000] [--seconds S] [--seed 0] [--decoders-only]
 
-FOLDER holds the extension module. A call may work or raise ValueError or TypeError; a sanitizer ends the
-process at anything else. Every kernel must have been called both ways, or the fuzzing itself is at fault.
+FOLDER holds the extension module. Every payload goes to all back ends of this machine. A call may work or
+raise ValueError or TypeError; a sanitizer ends the process at anything else. All back ends must do the same,
+down to the bits of the results. Every kernel must have been called both ways, or the fuzzing is at fault.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import itertools
+import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+from fuzz_calls import DECODERS, ENCODERS, Args, Calls
 
 NASTY = (
     0,
@@ -39,200 +41,147 @@ NASTY = (
     2**63 - 1,
     -(2**63),
 )
-FLOATS = (0.0, -0.0, 1.0, -1e-45, 3.4e38, np.inf, -np.inf, np.nan)
-Args = list[Any]
+RIGHT_SHARE = 0.65  # of all payloads have the right length, at least half of them are asked for
+ENCODER_SHARE = 0.1  # of the turns also call the encoders
 
 
-class Calls:
-    """Good calls of every kernel, of random sizes."""
+@dataclass
+class Tally:
+    """What came of the calls."""
 
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
+    back_ends: list[str]
+    payloads: int = 0
+    right_length: int = 0
+    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def integer(self, low: int, high: int) -> int:
-        return int(self.rng.integers(low, high + 1))
-
-    def floats(self, size: int) -> np.ndarray:
-        x = self.rng.standard_normal(size).astype(np.float32)
-        if size:
-            x[self.rng.integers(0, size, 3)] = self.rng.choice(FLOATS, 3)
-        return x
-
-    def raw(self, size: int, dtype: str = "u1") -> np.ndarray:
-        return np.frombuffer(self.rng.bytes(size * np.dtype(dtype).itemsize), dtype).copy()
-
-    def segments(self, granule_rows: int) -> tuple[np.ndarray, int, int, int]:
-        """A table, and how many numbers, rows and scales it speaks of."""
-        table, offset, row, scale = [], 0, 0, 0
-        for _ in range(self.integer(1, 4)):
-            numel, block = self.integer(1, 5000), 32 * self.integer(0, 9)
-            offset += self.integer(0, 9)
-            table += [offset, numel, row, scale, block, 0]
-            offset += numel
-            row += -(-numel // (32 * granule_rows)) * granule_rows
-            scale += -(-numel // block) if block else 1
-        return np.array(table, "i8"), offset, row, scale
-
-    def ternary_scales(self) -> Args:
-        table, size, _, scales = self.segments(5)
-        return [self.floats(size), table, 2.5, False, np.zeros(scales, "i4"), np.zeros(scales, "f4")]
-
-    def ternary_encode(self) -> Args:
-        digits = self.integer(4, 5)
-        table, size, rows, scales = self.segments(digits)
-        keys, payload = self.raw(len(table) // 3, "i4"), np.zeros(rows // digits * 32, "u1")
-        return [self.floats(size), table, keys, self.floats(scales), self.floats(scales), digits, payload]
-
-    def ternary_add(self) -> Args:
-        world, digits, granules = self.integer(1, 90), self.integer(4, 5), self.integer(0, 30)
-        sum_digits = fitting(2 * world + 1)
-        words = np.zeros(-(-granules * digits // sum_digits) * 32, "i4")
-        return [self.raw(world * granules * 32), world, digits, sum_digits, words]
-
-    def decode_sum(self, rows_of_granule: int, zero: int) -> Args:
-        table, size, rows, scales = self.segments(rows_of_granule)
-        shards, digits = self.integer(1, 4), fitting(2 * zero + 1)
-        per_shard = -(-rows // shards)
-        words = self.raw(shards * -(-per_shard // digits) * 32, "i4")
-        x = np.zeros(size, "f4")
-        if self.rng.random() < 0.2:  # sizes that multiply to 0, which is how many words there are
-            words, shards, per_shard = words[:0], 1 << self.integer(50, 62), digits * self.integer(1, 4)
-        return [words, shards, per_shard, zero, digits, table, self.floats(scales), x]
-
-    def ternary_decode_sum(self) -> Args:
-        return self.decode_sum(5, self.integer(1, 300))
-
-    def ternary_decode_own(self) -> Args:
-        digits = self.integer(4, 5)
-        table, size, rows, scales = self.segments(digits)
-        return [self.raw(rows // digits * 32), digits, table, self.floats(scales), np.zeros(size, "f4")]
-
-    def qsgd_scales(self) -> Args:
-        table, size, _, scales = self.segments(8)
-        return [self.floats(size), table, bool(self.integer(0, 1)), np.zeros(scales, "i4")]
-
-    def qsgd_encode(self) -> Args:
-        bits = self.integer(2, 8)
-        table, size, rows, scales = self.segments(field_rows(bits))
-        payload = np.zeros(rows * 4 * bits, "u1")
-        return [self.floats(size), table, self.raw(len(table) // 3, "i4"), self.floats(scales), bits, payload]
-
-    def qsgd_add(self) -> Args:
-        bits, world = self.integer(2, 8), self.integer(1, 20)
-        rows = field_rows(bits) * self.integer(0, 4)
-        digits = fitting(world * ((1 << bits) - 2) + 1)
-        return [
-            self.raw(world * rows * 4 * bits),
-            world,
-            bits,
-            digits,
-            np.zeros(-(-rows // digits) * 32, "i4"),
+    def lines(self) -> list[str]:
+        names = sorted({name for name, _ in self.outcomes})
+        table = [
+            f"{n:20} {self.outcomes[n, 'worked']:9,} worked {self.outcomes[n, 'refused']:9,} refused"
+            for n in names
         ]
+        share, where = self.right_length / max(self.payloads, 1), ", ".join(self.back_ends)
+        return [*table, f"{self.payloads:,} payloads, {share:.1%} of the right length, each on {where}"]
 
-    def qsgd_decode_sum(self) -> Args:
-        return self.decode_sum(8, self.integer(1, 3000))
-
-    def qsgd_decode_own(self) -> Args:
-        bits, world = self.integer(2, 8), self.integer(1, 3)
-        table, size, rows, scales = self.segments(field_rows(bits))
-        payloads, x = self.raw(world * rows * 4 * bits), np.zeros(size, "f4")
-        return [payloads, world, bits, table, self.floats(world * scales), x]
-
-    def sign_encode(self) -> Args:
-        table, size, rows, scales = self.segments(32)
-        values = (np.zeros(scales, "f4"), np.zeros(scales, "f4"))
-        return [self.floats(size), table, bool(self.integer(0, 1)), np.zeros(rows * 4, "u1"), *values]
-
-    def sign_decode(self) -> Args:
-        table, size, rows, scales = self.segments(32)
-        world = self.integer(1, 3)
-        values = (self.floats(world * scales), self.floats(world * scales))
-        return [self.raw(world * rows * 4), world, table, *values, np.zeros(size, "f4")]
-
-    def spans(self) -> tuple[np.ndarray, int]:
-        sizes = [self.integer(1, 4000) for _ in range(self.integer(1, 4))]
-        starts = itertools.accumulate(sizes, initial=0)
-        return np.array([n for pair in zip(starts, sizes, strict=False) for n in pair], "i8"), sum(sizes)
-
-    def fits(self, count: int) -> np.ndarray:
-        return self.rng.integers(0, [2**31 - 1, 23], (count, 2)).astype("i4").flatten()
-
-    def rangefloat_measure(self) -> Args:
-        table, size = self.spans()
-        bits, first, count = self.integer(4, 16), self.integer(0, 9), self.integer(0, 9)
-        words = np.zeros(len(table) // 2 * (count + 1), "i4")
-        return [self.floats(size), table, bits, first, count, 0, words]
-
-    def rangefloat_encode(self) -> Args:
-        table, size = self.spans()
-        bits, fits = self.integer(4, 16), self.fits(len(table) // 2)
-        payload = np.zeros(128 * -(-(-(-size // 32) * bits) // 32), "u1")
-        return [self.floats(size), table, fits, bits, payload, np.zeros(len(table), "i8")]
-
-    def rangefloat_decode(self) -> Args:
-        table, size = self.spans()
-        bits, world = self.integer(4, 16), self.integer(1, 3)
-        payloads = self.raw(world * 128 * -(-(-(-size // 32) * bits) // 32))
-        return [payloads, world, table, self.fits(world * len(table) // 2), bits, 0.5, np.zeros(size, "f4")]
-
-    def runs(self) -> tuple[np.ndarray, int, int, int]:
-        """A table, and how many numbers, bytes of indices and values it speaks of."""
-        table, offset, byte, value = [], 0, 0, 0
-        for _ in range(self.integer(1, 3)):
-            group, chunk, count = self.integer(1, 2), self.integer(1, 20_000), self.integer(1, 3)
-            k = self.integer(1, chunk)
-            low = 0 if k == chunk else self.integer(0, min(31, chunk.bit_length()))
-            highest = (chunk - 1) >> low
-            high = 0 if highest == 0 or k == chunk else chunk if low == 0 else highest + k
-            high_byte = byte + -(-count * k * low // 8)
-            table += [offset, chunk, count, k, low, byte, high_byte, value, group]
-            offset += count * chunk * group
-            byte = high_byte + -(-count * high // 8)
-            value += count * k * group
-        return np.array(table, "i8"), offset, byte, value
-
-    def topk_select(self) -> Args:
-        table, size, index_bytes, values = self.runs()
-        return [self.floats(size), table, np.zeros(index_bytes, "u1"), np.zeros(values, "f4")]
-
-    def topk_scatter(self) -> Args:
-        """Places that select wrote, so that some calls are good; damage() changes them."""
-        table, size, index_bytes, values = self.runs()
-        indices, chosen = np.zeros(index_bytes, "u1"), np.zeros(values, "f4")
-        self.topk.select(self.floats(size), table, indices, chosen)
-        world = self.integer(1, 3)
-        return [np.tile(indices, world), world, table, np.tile(chosen, world), 0.5, np.zeros(size, "f4")]
-
-    topk: Any = None
+    def check(self, names: tuple[str, ...]) -> None:
+        lazy = [
+            name for name in names if not (self.outcomes[name, "worked"] and self.outcomes[name, "refused"])
+        ]
+        assert not lazy, f"called one way only: {lazy}"
+        assert 2 * self.right_length >= self.payloads, "less than half of the payloads had the right length"
 
 
-def damage(rng: np.random.Generator, args: Args) -> None:
-    """Changes one argument."""
-    place = int(rng.integers(len(args)))
+def wrong_length(rng: random.Random, payload: np.ndarray) -> np.ndarray:
+    """Cut off, drawn out, or nothing at all; never as long as it was. Matrices lose or get rows."""
+    length = len(payload)
+    shorter = rng.randrange(length) if length else 1
+    other = rng.choice((shorter, length + 1, 2 * length + 1, 0 if length else 1))
+    return np.resize(payload, (other, *payload.shape[1:])).copy()
+
+
+def damage(rng: random.Random, args: Args) -> None:
+    """Changes one argument, whatever it is."""
+    place = rng.randrange(len(args))
     value = args[place]
     if isinstance(value, np.ndarray) and value.size:
         if rng.random() < 0.4:
-            args[place] = (
-                value[: rng.integers(value.size)].copy() if rng.random() < 0.7 else np.tile(value, 2)
-            )
+            args[place] = wrong_length(rng, value)
         elif value.dtype == np.int64:
-            value[rng.integers(value.size)] = NASTY[int(rng.integers(len(NASTY)))]
+            value[rng.randrange(value.size)] = rng.choice(NASTY)
         else:
-            value.view("u1")[rng.integers(value.nbytes, size=3)] = rng.integers(256, size=3)
+            bytes_of = np.ascontiguousarray(value).reshape(-1).view("u1")
+            for _ in range(3):
+                bytes_of[rng.randrange(bytes_of.size)] = rng.randrange(256)
+            args[place] = bytes_of.view(value.dtype).reshape(value.shape)
     elif isinstance(value, int) and not isinstance(value, bool):
-        args[place] = NASTY[int(rng.integers(len(NASTY)))]
+        args[place] = rng.choice(NASTY)
 
 
-def fitting(base: int) -> int:
-    """Digits of a base in a 32-bit word."""
-    return next(digits for digits in range(20, 0, -1) if base**digits <= 1 << 32)
+def spoiled(rng: random.Random, args: Args) -> bool:
+    """Spoils a call of a decoder; True if its payload, which may hold anything, has the right length."""
+    kind = rng.random()
+    if kind < RIGHT_SHARE:
+        return True
+    if kind < RIGHT_SHARE + 0.15:
+        args[0] = wrong_length(rng, args[0])
+    else:
+        for _ in range(rng.randint(1, 2)):
+            damage(rng, args)
+    return False
 
 
-def field_rows(bits: int) -> int:
-    return 32 // int(np.gcd(bits, 32))
+def same(a: Any, b: Any) -> bool:
+    """The same bits; NaN is NaN, whatever its bits."""
+    if a.tobytes() == b.tobytes():
+        return True
+    return a.dtype == np.float32 and bool(
+        np.all((a.view("u4") == b.view("u4")) | (np.isnan(a) & np.isnan(b)))
+    )
+
+
+class Fuzzer:
+    """Calls kernels of all back ends with the same arguments."""
+
+    def __init__(self, native: ModuleType, seed: int) -> None:
+        self.names = list(native.instruction_sets())
+        self.families = {
+            (isa, family): getattr(native, family.capitalize())(isa)
+            for isa in self.names
+            for family in {name.split("_")[0] for name in (*DECODERS, *ENCODERS)}
+        }
+        self.calls = Calls(seed, self.families[self.names[0], "topk"])
+        self.tally = Tally(self.names)
+
+    def decoder(self, name: str) -> None:
+        args = getattr(self.calls, name)()
+        self.tally.right_length += spoiled(self.calls.random, args)
+        self.tally.payloads += 1
+        self.call(name, args)
+
+    def encoder(self, name: str) -> None:
+        args = getattr(self.calls, name)()
+        for _ in range(self.calls.integer(0, 2)):
+            damage(self.calls.random, args)
+        self.call(name, args)
+
+    def call(self, name: str, args: Args) -> None:
+        """Runs it on every back end; what they write must be the same."""
+        outcomes, results = [], []
+        for isa in self.names:
+            out = args[-1].copy() if isa != self.names[-1] else args[-1]
+            outcomes.append(self._outcome(isa, name, [*args[:-1], out]))
+            results.append(out)
+        assert len(set(outcomes)) == 1, f"{name}: {dict(zip(self.names, outcomes, strict=True))}"
+        self.tally.outcomes[name, outcomes[0]] += 1
+        if outcomes[0] == "worked":
+            for isa, result in zip(self.names, results, strict=True):
+                assert same(result, results[0]), f"{name}: {isa} and {self.names[0]} give different bits"
+
+    def _outcome(self, isa: str, name: str, args: Args) -> str:
+        family, method = name.split("_", 1)
+        try:
+            getattr(self.families[isa, family], method)(*args)
+        except (ValueError, TypeError):
+            return "refused"
+        return "worked"
+
+
+def fuzz(native: ModuleType, payloads: int, seconds: float, seed: int, decoders_only: bool = False) -> Tally:
+    """Decoders in turn until there were so many payloads, or the time is over; the others now and then."""
+    fuzzer = Fuzzer(native, seed)
+    end = time.monotonic() + seconds
+    while fuzzer.tally.payloads < payloads and time.monotonic() < end:
+        for name in DECODERS:
+            fuzzer.decoder(name)
+        if not decoders_only and fuzzer.calls.random.random() < ENCODER_SHARE:
+            for name in ENCODERS:
+                fuzzer.encoder(name)
+    fuzzer.tally.check(DECODERS if decoders_only else (*DECODERS, *ENCODERS))
+    return fuzzer.tally
 
 
 def load(folder: Path) -> ModuleType:
+    """The extension module in a folder."""
     spec = importlib.util.spec_from_file_location("_native", next(folder.glob("_native*.so")))
     assert spec is not None
     assert spec.loader is not None
@@ -241,36 +190,16 @@ def load(folder: Path) -> ModuleType:
     return module
 
 
-def fuzz(native: ModuleType, seconds: float, seed: int) -> Counter[tuple[str, str]]:
-    calls, outcomes = Calls(seed), Counter[tuple[str, str]]()
-    names = [name for name in vars(Calls) if "_" in name and name.split("_")[0].capitalize() in vars(native)]
-    end = time.monotonic() + seconds
-    for isa in itertools.cycle(native.instruction_sets()):
-        calls.topk = native.Topk(isa)
-        for name in names:
-            family, method = name.split("_", 1)
-            kernel: Callable[..., None] = getattr(getattr(native, family.capitalize())(isa), method)
-            args: Args = getattr(calls, name)()
-            for _ in range(calls.integer(0, 2)):
-                damage(calls.rng, args)
-            try:
-                kernel(*args)
-                outcomes[name, "worked"] += 1
-            except (ValueError, TypeError):
-                outcomes[name, "refused"] += 1
-        if time.monotonic() > end:
-            break
-    lazy = [name for name in names if not (outcomes[name, "worked"] and outcomes[name, "refused"])]
-    assert len(names) >= 15, names
-    assert not lazy, f"called one way only: {lazy}"
-    return outcomes
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Fuzz the native kernels.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--payloads", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop then at the latest")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--decoders-only", action="store_true", help="for the coverage of the decoders")
     options = parser.parse_args()
-    for (name, outcome), count in sorted(fuzz(load(options.folder), options.seconds, options.seed).items()):
-        print(f"{name:20} {outcome:8} {count:8,}")
+    native = load(options.folder)
+    print(
+        *fuzz(native, options.payloads, options.seconds, options.seed, options.decoders_only).lines(),
+        sep="\n",
+    )

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from simulation import same_bits
-from thinwire.coders.levels import digits_per_word
 from thinwire.kernels import Kernels, backends
-from thinwire.kernels.reference.fields import field_granule_bytes, field_rows
+from thinwire.kernels.sizes import digits_per_word, field_granule_bytes, field_rows
 
 GOOD = [0, 320, 0, 0, 0, 0]  # offset, numel, row, scale, block, start
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from thinwire.errors import CodecError
-from thinwire.kernels import backends, choice, native_problem, pick
+from thinwire.kernels import backends, native_problem, pick
+from thinwire.kernels.choice import look_again
 
 CPU = torch.device("cpu")
 
@@ -17,14 +18,11 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def without_native(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An installation without the extension module: importing it fails."""
-    caches = (choice._native, choice.backends, choice._say_once)
     monkeypatch.setitem(sys.modules, "thinwire.kernels._native", None)
-    for cache in caches:
-        cache.cache_clear()
+    look_again()
     yield
     monkeypatch.undo()
-    for cache in caches:
-        cache.cache_clear()
+    look_again()
 
 
 def test_the_reference_is_always_there_and_last() -> None:

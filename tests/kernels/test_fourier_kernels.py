@@ -109,8 +109,9 @@ def test_roots_of_unity_are_right_to_the_last_bits() -> None:
 def test_tables_that_do_not_fit_are_refused(native: Kernels, damage: int) -> None:
     tables = list(turning(98, True, CPU).tables)
     tables[damage] = tables[damage][:-1].clone()
+    arguments = [torch.ones(2, 98), *tables, torch.ones(2, 98)]
     with pytest.raises(ValueError, match=r"sizes|wrong size"):
-        native.fourier.forward(torch.ones(2, 98), *tables, torch.ones(2, 98))
+        native.fourier.forward(*arguments)
 
 
 @pytest.mark.parametrize(("x", "y"), [((2, 96), (2, 98)), ((2, 98), (3, 98)), ((2, 98), (2, 99))])

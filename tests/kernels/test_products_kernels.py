@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -129,7 +130,7 @@ def symmetric(n: int, kind: str) -> Tensor:
 def test_eigenvectors(kernels: Kernels, n: int, kind: str) -> None:
     a = symmetric(n, kind)
     rows, values = eigen(kernels, a)
-    close = {"rtol": 0, "atol": 1e-13 * n * max(1.0, float(a.abs().max()))}
+    close: dict[str, Any] = {"rtol": 0, "atol": 1e-13 * n * max(1.0, float(a.abs().max()))}
     torch.testing.assert_close(rows @ rows.t(), torch.eye(n).double(), rtol=0, atol=1e-13 * n)
     torch.testing.assert_close(rows.t() @ (values[:, None] * rows), a, **close)
     torch.testing.assert_close(values.sort().values, torch.linalg.eigvalsh(a), **close)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from simulation import same_bits
 from thinwire.kernels import Kernels, backends
-from thinwire.kernels.reference.rangefloat import stream_bytes
+from thinwire.kernels.sizes import stream_bytes
 
 REFERENCE = backends()["reference"]
 BITS = tuple(range(4, 17))

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from simulation import same_bits
 from thinwire.kernels import Kernels, backends
-from thinwire.kernels.reference.fields import field_granule_bytes, field_rows, unpack_fields
+from thinwire.kernels.base import SignKernels
+from thinwire.kernels.reference.fields import unpack_fields
+from thinwire.kernels.sizes import field_granule_bytes, field_rows
 
 REFERENCE = backends()["reference"].sign
 EVERYTHING = [(kind, size, gap) for kind in KINDS for size, gap in ((1, 0), (33, 1), (161, 0), (1025, 3))]
@@ -19,7 +21,7 @@ EVERY_SIZE = [("normal", size, size % 3) for size in SIZES]
 GOOD = [0, 320, 0, 0, 0, 0]  # offset, numel, row, scale, block, start
 
 
-def encoded(kernels: object, lane: Lane, scaled: bool) -> tuple[Tensor, Tensor, Tensor]:
+def encoded(kernels: SignKernels, lane: Lane, scaled: bool) -> tuple[Tensor, Tensor, Tensor]:
     payload = torch.full((lane.num_granules * field_granule_bytes(1),), 0xAA, dtype=torch.uint8)
     low, high = torch.full((lane.num_scales,), 777.0), torch.full((lane.num_scales,), 777.0)
     kernels.encode(lane.x, lane.table, scaled, payload, low, high)

@@ -10,8 +10,9 @@ from lanes import KINDS, ROW, SIZES, Lane, clips, lanes, make_lane, parts
 from torch import Tensor
 
 from simulation import same_bits
-from thinwire.coders.ternary import digits_per_word
 from thinwire.kernels import Kernels, backends
+from thinwire.kernels.base import TernaryKernels
+from thinwire.kernels.sizes import digits_per_word
 
 REFERENCE = backends()["reference"].ternary
 WORLDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 100, 128, 1000)
@@ -19,13 +20,15 @@ EVERYTHING = [(kind, size, gap) for kind in KINDS for size, gap in ((1, 0), (33,
 EVERY_SIZE = [("normal", size, size % 3) for size in SIZES]
 
 
-def measured(kernels: object, lane: Lane, clip: float, scaler_is_bound: bool) -> tuple[Tensor, Tensor]:
+def measured(
+    kernels: TernaryKernels, lane: Lane, clip: float, scaler_is_bound: bool
+) -> tuple[Tensor, Tensor]:
     bits, bounds = torch.full((lane.num_scales,), -1, dtype=torch.int32), torch.full((lane.num_scales,), -1.0)
     kernels.scales(lane.x, lane.table, clip, scaler_is_bound, bits, bounds)
     return bits, bounds
 
 
-def encoded(kernels: object, lane: Lane, scale: Tensor, bounds: Tensor) -> Tensor:
+def encoded(kernels: TernaryKernels, lane: Lane, scale: Tensor, bounds: Tensor) -> Tensor:
     payload = lane.payload
     kernels.encode(lane.x, lane.table, lane.keys, scale, bounds, lane.digits, payload)
     return payload

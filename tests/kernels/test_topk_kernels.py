@@ -14,9 +14,10 @@ from lanes import KINDS, values
 from torch import Tensor
 
 from simulation import same_bits
+from thinwire.codecs.stages.topk import best_low_bits
 from thinwire.kernels import Kernels, backends
-from thinwire.kernels.reference.topk import high_bits
-from thinwire.stages.topk import best_low_bits
+from thinwire.kernels.base import TopkKernels
+from thinwire.kernels.sizes import high_bits
 
 REFERENCE = backends()["reference"].topk
 MANY_ALIKE = ("two values", "few values", "mostly zeros", "sorted", "grows", "many nans")
@@ -54,7 +55,7 @@ class Lane:
     index_bytes: int
     num_values: int
 
-    def select(self, kernels: object, filling: int = 0xAA) -> tuple[Tensor, Tensor]:
+    def select(self, kernels: TopkKernels, filling: int = 0xAA) -> tuple[Tensor, Tensor]:
         indices = torch.full((self.index_bytes,), filling, dtype=torch.uint8)
         chosen = torch.full((self.num_values,), -12345.0)
         kernels.select(self.x, self.table, indices, chosen)

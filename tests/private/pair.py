@@ -52,7 +52,7 @@ class Pair:
     ) -> tuple[Any, Any]:
         """Run one operator; what was sent must be what it predicted: bytes, frames and flights."""
         channel = self.client.channel
-        before, direction = channel.counters, channel._direction
+        before, direction = channel.counters, channel.direction
         found = both(lambda: server(self.server), lambda: client(self.client))
         last = {"sent": CLIENT, "received": SERVER, None: None}[direction]
         passed, predicted = channel.counters - before, traffic(operator.messages(), last)

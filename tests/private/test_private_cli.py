@@ -17,7 +17,7 @@ from thinwire.private.net import oracle
 from thinwire.private.net.graph import Graph
 from thinwire.private.net.twq import Model, write_twq
 from thinwire.private.net.value import IntArray
-from thinwire.private.variant import VARIANTS
+from thinwire.private.variant import VARIANTS, variant
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +71,13 @@ def test_cost_adds_up_and_a_slower_link_takes_longer(model: Path) -> None:
     )
 
 
-def test_cost_is_what_a_client_then_measures(model: Path, small: Graph, pictures: IntArray) -> None:
-    told = json.loads(run("cost", model, "--json").splitlines()[-1])
-    with private.Server(small, timeout_s=5) as server, private.Client(server.address) as client:
+@pytest.mark.parametrize("name", ["ours", "B1", "S5", "ours-tight"])
+def test_cost_is_what_a_client_then_measures(
+    name: str, model: Path, small: Graph, pictures: IntArray
+) -> None:
+    told = json.loads(run("cost", model, "--variant", name, "--json").splitlines()[-1])
+    server = private.Server(small, timeout_s=5, variant=variant(name))
+    with server, private.Client(server.address) as client:
         client.predict(pictures[0])
         assert sum(entry.measured_bytes for entry in client.entries) == told["bytes"]
 
@@ -88,6 +92,7 @@ def test_cost_of_the_zoo_needs_no_weights() -> None:
         (("cost", "nothing.twq"), "cannot be read"),
         (("cost", "digits:W99A1"), "cannot be read: write W4A6"),
         (("cost", "digits:W4A6", "--variant", "S9"), "variant 'S9' is unknown"),
+        (("cost", "digits:W4A6", "--variant", "S5"), "come from the weights: give a .twq file"),
         (("cost", "digits:W4A6", "--rate", "fast"), 'rate "fast" is not understood'),
         (("bench", "everything"), 'there is no bench "everything"'),
         (("bench", "rival"), "needs a Python with SPU"),

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.private.pair import both
+from pair import both
 
 from thinwire.private.errors import ModelError
+from thinwire.private.link.channel import Buffer
 from thinwire.private.link.memory import memory_pair
-from thinwire.private.message import CLIENT, SERVER
+from thinwire.private.message import CLIENT, SERVER, Traffic
 from thinwire.private.net import oracle
 from thinwire.private.net.bits import read_bits
 from thinwire.private.net.draw import random_pictures, with_random_weights
@@ -58,7 +59,7 @@ def infer(server: Player, client: Player, x: IntArray) -> IntArray:
     return both(server.infer, lambda: client.infer(x))[1]
 
 
-def predicted(program: Program) -> list[tuple[object, ...]]:
+def predicted(program: Program) -> list[tuple[str, str, str, Traffic]]:
     return [(row.layer, row.operator, row.phase, row.traffic) for row in program.costs()]
 
 
@@ -128,8 +129,13 @@ def test_queries_of_one_client_share_the_set_up_and_no_pad() -> None:
     both(server.setup, client.setup)
     once = server.channel.counters.total_bytes
     sent: list[bytes] = []
-    push = client.channel._push
-    client.channel._push = lambda message: (sent.append(bytes(message)), push(message))[1]  # type: ignore
+    send = client.channel.send
+
+    def record(data: Buffer) -> None:
+        sent.append(bytes(memoryview(data).cast("B")))
+        send(data)
+
+    client.channel.send = record  # type: ignore[method-assign]
     x = random_pictures(graph, 1)
     for _ in range(2):
         both(server.prepare, client.prepare)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.private.pair import both
-from tests.private.test_program import calm
+from pair import both
+from test_program import calm
 
 from thinwire.private.link.memory import MemoryChannel, memory_pair
 from thinwire.private.message import CLIENT, SERVER
@@ -44,17 +44,17 @@ def received(graph: Graph, chosen: Variant, role: int, weight: int, pixel: int) 
     ]
     both(players[SERVER].setup, players[CLIENT].setup)
     found: list[np.ndarray] = []
-    pull = MemoryChannel._pull
+    receive = MemoryChannel.receive
 
     def record(channel: MemoryChannel, num_bytes: int) -> memoryview:
-        message = pull(channel, num_bytes)
-        if channel is channels[role]:
+        message = receive(channel, num_bytes)
+        if channel is channels[role] and num_bytes:
             found.append(np.frombuffer(message, np.uint8))
         return message
 
     x = np.full((2, *graph.input.value.shape), pixel)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MemoryChannel, "_pull", record)
+        patch.setattr(MemoryChannel, "receive", record)
         both(players[SERVER].infer, lambda: players[CLIENT].infer(x))
     # The last message tells the client its logits, which are meant to differ.
     return found[:-1] if role == CLIENT else found

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from thinwire.private.ledger import total
 from thinwire.private.link.certificate import write_certificates
 from thinwire.private.link.connection import call
 from thinwire.private.link.handshake import ANY, HELLO_BYTES, Hello
+from thinwire.private.link.stream import SocketChannel
 from thinwire.private.net import oracle
 from thinwire.private.net.graph import Graph
 from thinwire.private.net.twq import Model, write_twq
@@ -39,6 +41,19 @@ def events() -> list[str]:
 def server(small: Graph, events: list[str]) -> Iterator[private.Server]:
     with private.Server(small, timeout_s=5, tell=events.append) as made:
         yield made
+
+
+@pytest.fixture
+def channels(monkeypatch: pytest.MonkeyPatch) -> list[SocketChannel]:
+    """Those of all clients, the oldest first."""
+    opened: list[SocketChannel] = []
+
+    def noting(*arguments: Any) -> SocketChannel:
+        opened.append(call(*arguments))
+        return opened[-1]
+
+    monkeypatch.setattr("thinwire.private.client.call", noting)
+    return opened
 
 
 def told(events: list[str], part: str) -> str:
@@ -76,12 +91,15 @@ def test_offline_work_can_be_done_ahead_and_nothing_of_it_remains_online(
 
 
 def test_the_same_picture_twice_sends_other_bytes(
-    server: private.Server, pictures: IntArray, monkeypatch: pytest.MonkeyPatch
+    server: private.Server,
+    pictures: IntArray,
+    channels: list[SocketChannel],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Never a pad twice: what the client uploads for one picture differs from query to query."""
     sent: list[bytes] = []
     with private.Client(server.address) as client:
-        monkeypatch.setattr(client._channel, "send", _noting(client._channel.send, sent))
+        monkeypatch.setattr(channels[0], "send", _noting(channels[0].send, sent))
         counts = []
         for _ in range(2):
             client.predict(pictures[0])
@@ -117,14 +135,29 @@ def test_several_clients_at_once(server: private.Server, small: Graph, pictures:
 
 def test_tls_and_mutual_certificates(small: Graph, pictures: IntArray, tmp_path: Path) -> None:
     files = write_certificates(tmp_path, ["127.0.0.1"])
-    shown = {"certificate": files["server.pem"], "key": files["server.key"], "client_ca": files["ca.pem"]}
+    shown: dict[str, Any] = {
+        "certificate": files["server.pem"],
+        "key": files["server.key"],
+        "client_ca": files["ca.pem"],
+    }
     with private.Server(small, timeout_s=5, **shown) as server:
-        own = {"certificate": files["client.pem"], "key": files["client.key"], "ca": files["ca.pem"]}
+        own: dict[str, Any] = {
+            "certificate": files["client.pem"],
+            "key": files["client.key"],
+            "ca": files["ca.pem"],
+        }
         with private.Client(server.address, timeout_s=5, **own) as client:
             np.testing.assert_array_equal(client.predict(pictures[0]), oracle.run(small, pictures[:1]))
             assert client.tcp_bytes is None or client.tcp_bytes > total(client.entries).measured_bytes
         with pytest.raises(LinkError, match="TLS"), private.Client(server.address, ca=files["ca.pem"]):
             pass
+
+
+def test_a_client_without_tls_is_told_what_to_give(small: Graph, tmp_path: Path) -> None:
+    files = write_certificates(tmp_path, ["127.0.0.1"])
+    server = private.Server(small, certificate=files["server.pem"], key=files["server.key"])
+    with server, pytest.raises(LinkError, match="give --ca"), private.Client(server.address):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -200,7 +233,9 @@ def test_a_server_that_stops_talking_is_left() -> None:
         assert time.monotonic() - start < 5
 
 
-def test_a_killed_server_ends_the_client_quickly(small: Graph, pictures: IntArray, tmp_path: Path) -> None:
+def test_a_killed_server_ends_the_client_quickly(
+    small: Graph, pictures: IntArray, channels: list[SocketChannel], tmp_path: Path
+) -> None:
     write_twq(tmp_path / "m.twq", Model(small))
     serve = ["private", "serve", "--model", str(tmp_path / "m.twq"), "--listen", "127.0.0.1:0"]
     process = subprocess.Popen(
@@ -208,8 +243,8 @@ def test_a_killed_server_ends_the_client_quickly(small: Graph, pictures: IntArra
         stdout=subprocess.PIPE,
         text=True,
     )
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         address = process.stdout.readline().split(" on ")[1].split(",")[0]
         client = private.Client(address).__enter__()
         client.predict(pictures[0])
@@ -218,7 +253,7 @@ def test_a_killed_server_ends_the_client_quickly(small: Graph, pictures: IntArra
         with pytest.raises(LinkError, match="closed the connection"):
             client.predict(pictures[0])
         assert time.monotonic() - start < 5
-        client._channel.close()
+        channels[0].close()
     finally:
         process.kill()
         process.wait()
@@ -226,14 +261,27 @@ def test_a_killed_server_ends_the_client_quickly(small: Graph, pictures: IntArra
 
 
 def test_a_client_that_dies_is_told_and_others_are_served(
-    server: private.Server, events: list[str], small: Graph, pictures: IntArray
+    server: private.Server,
+    events: list[str],
+    small: Graph,
+    pictures: IntArray,
+    channels: list[SocketChannel],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    sockets: list[socket.socket] = []
+    connect = socket.create_connection
+
+    def noting(*arguments: Any, **options: Any) -> socket.socket:
+        sockets.append(connect(*arguments, **options))
+        return sockets[-1]
+
+    monkeypatch.setattr(socket, "create_connection", noting)
     client = private.Client(server.address).__enter__()
-    client._channel._socket.shutdown(socket.SHUT_RDWR)
+    sockets[0].shutdown(socket.SHUT_RDWR)
     told(events, "has closed the connection")
     with pytest.raises(LinkError):
         client.predict(pictures[0])
-    client._channel.close()
+    channels[0].close()
     with private.Client(server.address) as other:
         np.testing.assert_array_equal(other.predict(pictures[0]), oracle.run(small, pictures[:1]))
 
@@ -262,12 +310,14 @@ def test_too_many_clients_are_turned_away(small: Graph) -> None:
         private.Client(server.address).__enter__()
 
 
-def test_a_server_that_closes_tells_its_clients(small: Graph, pictures: IntArray) -> None:
+def test_a_server_that_closes_tells_its_clients(
+    small: Graph, pictures: IntArray, channels: list[SocketChannel]
+) -> None:
     with private.Server(small, timeout_s=5) as server:
         client = private.Client(server.address).__enter__()
     with pytest.raises(LinkError, match="shutting down"):
         client.predict(pictures[0])
-    client._channel.close()
+    channels[0].close()
 
 
 def test_a_network_without_weights_cannot_be_served(small: Graph) -> None:

@@ -8,16 +8,16 @@ import torch
 import thinwire as tw
 from packing import CPU
 from simulation import Simulation, Source, assert_ranks_agree, assert_same, gaussian, specs_of
-from thinwire import lane as lane_module
-from thinwire.coders.base import Place
-from thinwire.engine import Bucket
+from thinwire.codecs.coders.base import Context
 from thinwire.errors import PlanError
+from thinwire.exchange.bucket import Bucket
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.kernels import pick
-from thinwire.lane import agree_bytes, step_bytes
+from thinwire.plans import lane as lane_module
+from thinwire.plans.lane import agree_bytes, step_bytes
 from thinwire.routes.base import default_route_name
 from thinwire.routes.table import ROUTES, route_named
-from thinwire.spec import Layout
+from thinwire.tensors.layout import Layout
 
 SPECS = specs_of({"a": 1009, "b": 33, "empty": 0, "c": (7, 9), "one": 1})
 WORLDS = (1, 2, 3, 4, 5, 8)
@@ -79,7 +79,7 @@ def test_the_default_route_is_legal(text: str) -> None:
 
 def test_every_codec_has_a_route() -> None:
     assert {route.name for route in ROUTES.values()} == set(ROUTES)
-    assert set().union(*(route.takes for route in ROUTES.values())) == set(tw.codec.Merge)
+    assert set().union(*(route.takes for route in ROUTES.values())) == set(tw.Merge)
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -100,7 +100,7 @@ def test_sent_bytes_are_the_metered_bytes(
         simulation.step(engine, source(1, group.rank))
         return engine.group.total_bytes - before
 
-    lanes = simulation.plan.lanes(Layout.packed(SPECS), Place(world, 0, CPU, pick(CPU)))
+    lanes = simulation.plan.lanes(Layout.packed(SPECS), Context(world, 0, CPU, pick(CPU)))
     assert len(lanes) == 1
     cut = part_numel == 300 and (text, route) not in UNCUT
     assert (len(lanes[0].parts) > 1) == cut

@@ -7,13 +7,15 @@ import math
 import pytest
 import torch
 
+import thinwire as tw
 from packing import bound, one_tensor, pack, transform
 from simulation import same_bits
-from thinwire.coders.base import Merge
+from thinwire.codecs.coders.base import Merge
+from thinwire.codecs.stages.clip import Clip
 from thinwire.errors import CodecError
 from thinwire.kernels import Kernels
-from thinwire.spec import Layout, Spec
-from thinwire.stages.clip import Clip
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 LAYOUT = Layout((Spec("a", (500,)), Spec("e", (0,)), Spec("b", (333,))), (2, 502, 510))
 
@@ -76,7 +78,7 @@ def test_it_adds_on_the_wire() -> None:
         ("clip >> bf16", Merge.SUM),
         ("clip >> ternary", Merge.INT),
     ):
-        assert bound(text, LAYOUT).codec.merge is merge
+        assert tw.parse(text).merge is merge
 
 
 @pytest.mark.parametrize("c", [0.0, -2.5, math.nan])

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from packing import one_tensor, pack
 from simulation import same_bits
-from thinwire.spec import Layout, Spec
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 
 def cosines(numel: int) -> Tensor:

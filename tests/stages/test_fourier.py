@@ -14,12 +14,13 @@ from torch import Tensor
 import thinwire as tw
 from packing import bound, one_tensor, pack, payload_bytes
 from simulation import Simulation, assert_ranks_agree, gaussian, same_bits, specs_of
-from thinwire.coders.base import Merge
+from thinwire.codecs.coders.base import Merge
+from thinwire.codecs.stages.fourier import Fourier
+from thinwire.codecs.stages.topk import TopK, TopKPacker
 from thinwire.errors import CodecError, PlanError
 from thinwire.kernels import Kernels
-from thinwire.spec import Layout, Spec
-from thinwire.stages.fourier import Fourier
-from thinwire.stages.topk import TopK
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 THETAS = (0.0, 0.1, 0.29, 0.5, 0.85, 0.97, 0.999)
 
@@ -247,6 +248,7 @@ def test_the_name_is_a_chain() -> None:
 def test_clip_between_keeps_pairs_together(kernels: Kernels) -> None:
     x = white(1000)
     packer = bound("fourier >> clip:3 >> topk:0.1 >> dense", one_tensor(1000), kernels=kernels).packer
+    assert isinstance(packer, TopKPacker)
     assert packer.num_values == 100
     kept = coordinates("fourier >> dense", sent("fourier >> clip:9 >> topk:0.1 >> dense", x, kernels))
     pairs = kept.view(-1, 2).abs() > 1e-5
@@ -271,7 +273,7 @@ def test_clip_between_keeps_pairs_together(kernels: Kernels) -> None:
         ("dct:33 >> dense", "dct: chunk=33 must be an even number"),
         ("dct:all >> dense", 'dct: chunk="all" does not fit: "tensor", or an even number of elements'),
         ("fourier", 'codec "fourier" ends in a stage: add a coder behind it'),
-        ("fft:0.5 >> ternary", "topk cannot feed ternary with shared scales"),
+        ("fft:0.5 >> ternary", "topk cannot feed terngrad with shared scales"),
         ("fft:0.5 >> topk:0.1", 'nothing but a coder can follow a stage that selects, not "topk:0.1"'),
         ("fourier >> gradiveq", '"gradiveq" learns from the mean, so it must be the first link'),
         ("topk:drop=1", "topk: drop=1, the part that is dropped, must be at least 0 and less than 1"),

@@ -12,16 +12,18 @@ from torch import Tensor
 
 import thinwire as tw
 from simulation import Gradients, Simulation, assert_ranks_agree, assert_same, gaussian, same_bits, specs_of
-from thinwire.coders.base import Merge
-from thinwire.engine import Engine
+from thinwire.codecs.coders.base import Merge
+from thinwire.codecs.stages.base import OWNED, owner
+from thinwire.codecs.stages.gradiveq import GradiVeQ
 from thinwire.errors import CodecError, StateError
+from thinwire.exchange.engine import Engine
+from thinwire.exchange.state import gathered_state, load_state, local_state
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.plan import Plan
-from thinwire.policy import Model, Policy
-from thinwire.spec import Layout, Spec
-from thinwire.stages.base import OWNED, owner
-from thinwire.stages.pca import Pca
-from thinwire.state import gathered_state, load_state, local_state
+from thinwire.plans.model import Model
+from thinwire.plans.plan import Plan
+from thinwire.plans.policy import Policy
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 M, D, LT, P = 32, 8, 3, 4
 CODEC = f"gradiveq:4,slice={M},sample={LT},compress={P},stride=1"
@@ -86,11 +88,11 @@ def test_decoding_the_sum_is_projecting_the_mean(world: int) -> None:
         for step in (LT, LT + 1):
             expected = true_mean(source, step, world)
             for spec in SPECS[:3]:
-                note = engine.notes[spec.name]
+                known = engine.learned[spec.name]
                 flat, basis, mean = (
                     expected[spec.name].flatten().double(),
-                    note["basis"].double(),
-                    note["mean"].double(),
+                    known["basis"].double(),
+                    known["mean"].double(),
                 )
                 count = spec.numel // M
                 rows = flat[: count * M].view(count, M)
@@ -105,15 +107,15 @@ def test_the_basis_holds_the_leading_eigenvectors() -> None:
     source = low_rank(SPECS, noise=1.0)
     engine, means = engine_after(Simulation(CODEC, SPECS, 2), source, LT + 1)[0]
     for spec in SPECS[:3]:
-        note, count = engine.notes[spec.name], spec.numel // M
+        known, count = engine.learned[spec.name], spec.numel // M
         samples = torch.cat(
             [means[t][spec.name].flatten()[: count * M].view(count, M) for t in range(LT)]
         ).double()
-        basis = note["basis"].double()
+        basis = known["basis"].double()
         torch.testing.assert_close(basis.t() @ basis, torch.eye(D).double(), rtol=0, atol=1e-5)
-        torch.testing.assert_close(note["mean"].double(), samples.mean(0), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(known["mean"].double(), samples.mean(0), rtol=1e-5, atol=1e-5)
         values = torch.linalg.eigvalsh(torch.cov(samples.t(), correction=0)).flip(0)
-        assert float(note["energy"]) == pytest.approx(float(values[:D].sum() / values.sum()), rel=1e-5)
+        assert float(known["energy"]) == pytest.approx(float(values[:D].sum() / values.sum()), rel=1e-5)
         captured = ((samples - samples.mean(0)) @ basis).square().sum() / len(samples)
         assert float(captured) == pytest.approx(float(values[:D].sum()), rel=1e-5)
         peaks = basis.gather(0, basis.abs().argmax(0, keepdim=True))
@@ -129,7 +131,7 @@ def test_low_rank_gradients_come_back_whole(chain: str) -> None:
     for step, found in enumerate(means):
         for name, mean in true_mean(source, step, 3).items():
             torch.testing.assert_close(found[name], mean, rtol=0, atol=2e-5 * float(mean.abs().max()) + 1e-6)
-    assert all(float(engine.notes[spec.name]["energy"]) > 0.999999 for spec in specs)
+    assert all(float(engine.learned[spec.name]["energy"]) > 0.999999 for spec in specs)
 
 
 def test_d_equal_to_m_loses_nothing() -> None:
@@ -158,18 +160,18 @@ def test_all_ranks_hold_the_same_basis() -> None:
     for spec in SPECS[:3]:
         for engine in engines[1:]:
             for what in ("basis", "mean", "energy", "channel"):
-                assert same_bits(engine.notes[spec.name][what], engines[0].notes[spec.name][what])
+                assert same_bits(engine.learned[spec.name][what], engines[0].learned[spec.name][what])
         sums = f"{OWNED}memory square"
-        holders = [rank for rank, engine in enumerate(engines) if engine.notes[spec.name][sums].any()]
+        holders = [rank for rank, engine in enumerate(engines) if engine.learned[spec.name][sums].any()]
         assert holders == [owner(spec.name, 3)]
 
 
 def test_the_schedule() -> None:
     """G3: Lt sample steps, one refresh, p - 1 projections, and again."""
-    stage = Pca(ratio=4, slice=M, sample=LT, compress=P)
+    stage = GradiVeQ(ratio=4, slice=M, sample=LT, compress=P)
     kinds = [stage.phase(step).split()[0] for step in range(2 * CYCLE)]
     assert kinds == (["sample"] * LT + ["refresh"] + ["project"] * (P - 1)) * 2
-    with_energy = Pca(ratio=4, slice=M, sample=LT, compress=P, energy=0.9)
+    with_energy = GradiVeQ(ratio=4, slice=M, sample=LT, compress=P, energy=0.9)
     assert [with_energy.phase(step).split()[0] for step in range(LT)] == ["sample", "sample", "choose"]
 
 
@@ -194,13 +196,13 @@ def test_bytes_are_exactly_as_planned_in_every_phase(options: str, chain: str) -
     def work(group: ThreadGroup) -> None:
         engine = simulation.engine(group)
         for step in range(2 * CYCLE):
-            planned = engine.plan.step_bytes(simulation.layouts, engine.finite_steps, engine.notes)
+            planned = engine.plan.step_bytes(simulation.layouts, engine.finite_steps, engine.learned)
             if "energy" not in options:
                 assert planned == simulation.plan.step_bytes(simulation.layouts, step)
             before = dict(engine.group.bytes)
-            known = len(engine._lanes)
+            known = len(engine.lanes)
             simulation.step(engine, source(step, group.rank))
-            compared = 32 * (group.size - 1) * (len(engine._lanes) - known)
+            compared = 32 * (group.size - 1) * (len(engine.lanes) - known)
             assert engine.group.total_bytes - sum(before.values()) == planned + compared, f"step {step}"
 
     run_ranks(3, work)
@@ -212,10 +214,10 @@ def test_energy_lowers_d() -> None:
     source = low_rank(specs, rank=3, noise=0.01)
     simulation = Simulation(f"gradiveq:2,slice={M},sample=4,compress=2,energy=0.95", specs, 2)
     for engine, _ in engine_after(simulation, source, 6):
-        note = engine.notes["x"]
-        assert int(note["width"]) <= 3
-        assert float(note["energy"]) >= 0.95
-        assert engine.plan.step_bytes(step=5, notes=engine.notes) < engine.plan.step_bytes(step=5) / 4
+        known = engine.learned["x"]
+        assert int(known["width"]) <= 3
+        assert float(known["energy"]) >= 0.95
+        assert engine.plan.step_bytes(step=5, learned=engine.learned) < engine.plan.step_bytes(step=5) / 4
 
 
 def test_auto_takes_the_order_that_drops_less() -> None:
@@ -235,12 +237,12 @@ def test_auto_takes_the_order_that_drops_less() -> None:
     codec = "gradiveq:16,slice=16,sample=3,compress=2,order={}"
     for axis, expected in ((1, 1.0), (2, 0.0)):
         engine, means = engine_after(Simulation(codec.format("auto"), (spec,), 2), alike(axis), 5)[0]
-        assert float(engine.notes["conv"]["channel"]) == expected
-        assert float(engine.notes["conv"]["energy"]) > 0.99999
+        assert float(engine.learned["conv"]["channel"]) == expected
+        assert float(engine.learned["conv"]["energy"]) > 0.99999
         torch.testing.assert_close(means[4]["conv"], alike(axis)(4, 0)["conv"], rtol=0, atol=1e-4)
         wrong = codec.format("memory" if expected else "channel")
         engine, _ = engine_after(Simulation(wrong, (spec,), 2), alike(axis), 5)[0]
-        assert float(engine.notes["conv"]["energy"]) < 0.3
+        assert float(engine.learned["conv"]["energy"]) < 0.3
 
 
 @pytest.mark.parametrize("codec", [CODEC, CODEC + ",order=auto", CODEC + " >> bf16"])
@@ -253,7 +255,7 @@ def test_parts_do_not_change_the_result(codec: str) -> None:
             simulation = Simulation(codec, SPECS, 3)
             engine = Engine(simulation.plan, group, torch.device("cpu"), part_numel=part_numel)
             means = [simulation.step(engine, source(step, group.rank)) for step in range(CYCLE)]
-            return means, max(len(lane.parts) for lanes in engine._lanes.values() for lane in lanes)
+            return means, max(len(lane.parts) for lanes in engine.lanes for lane in lanes)
 
         return run_ranks(3, work)[0]
 
@@ -318,10 +320,10 @@ def test_a_changed_world_goes_on_with_the_same_samples(stop: int, new_world: int
     def work(group: ThreadGroup) -> tuple[dict[str, bool], Tensor]:
         engine = simulation.engine(group)
         load_state(engine, state)
-        held = {n: bool(engine.notes[n][f"{OWNED}memory count"].any()) for n in ("conv", "second", "odd")}
+        held = {n: bool(engine.learned[n][f"{OWNED}memory count"].any()) for n in ("conv", "second", "odd")}
         for step in range(stop, CYCLE):
             simulation.step(engine, source(step, group.rank))
-        return held, engine.notes["odd"]["basis"]
+        return held, engine.learned["odd"]["basis"]
 
     ranks = run_ranks(new_world, work)
     for name in ("conv", "second", "odd"):
@@ -380,7 +382,7 @@ def test_what_was_dropped_is_kept_and_flushed() -> None:
         for step in range(CYCLE + 1):
             sent += simulation.step(engine, source(step, group.rank))["odd"]
             true += true_mean(source, step, 2)["odd"]
-            norms.append(float(engine.memories["residual"].state()["odd"].norm()))
+            norms.append(float(engine.memories["residual"].state()["residual"]["odd"].norm()))
         return norms, sent, true
 
     for norms, sent, true in run_ranks(2, work):
@@ -396,7 +398,7 @@ def test_the_flush_is_no_sample() -> None:
     simulation = Simulation(CODEC, SPECS, 1)
     for steps, expected in ((1, 1), (LT, LT), (CYCLE + 1, 0), (CYCLE + LT, LT - 1)):
         engine, _ = engine_after(simulation, gaussian(SPECS), steps)[0]
-        count = float(engine.notes["odd"][f"{OWNED}memory count"])
+        count = float(engine.learned["odd"][f"{OWNED}memory count"])
         assert count == expected * (1000 // M)
 
 
@@ -418,10 +420,10 @@ def test_large_tensors_are_sampled_in_turns() -> None:
     specs = specs_of({"x": 64 * 8 * M})
     simulation = Simulation(f"gradiveq:4,slice={M},sample=16,compress=2,stride=4", specs, 1)
     engine, means = engine_after(simulation, gaussian(specs), 4)[0]
-    note = engine.notes["x"]
-    assert float(note[f"{OWNED}memory count"]) == 512
+    known = engine.learned["x"]
+    assert float(known[f"{OWNED}memory count"]) == 512
     expected = sum(means[t]["x"].view(-1, M)[t::4].double().sum(0) for t in range(4))
-    torch.testing.assert_close(note[f"{OWNED}memory sum"], expected)
+    torch.testing.assert_close(known[f"{OWNED}memory sum"], expected)
 
 
 @pytest.mark.parametrize(

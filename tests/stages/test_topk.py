@@ -13,12 +13,13 @@ from torch import Tensor
 import thinwire as tw
 from packing import bound, one_tensor, pack, payload_bytes
 from simulation import Gradients, Simulation, assert_ranks_agree, gaussian, same_bits, specs_of
-from thinwire.coders.base import Merge
+from thinwire.codecs.coders.base import Merge
+from thinwire.codecs.stages.topk import TopK, best_low_bits
 from thinwire.errors import CodecError, PlanError
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.kernels import Kernels
-from thinwire.spec import Layout, Spec
-from thinwire.stages.topk import TopK, best_low_bits
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 
 def sent(text: str, x: Tensor, kernels: Kernels | None = None) -> Tensor:
@@ -176,7 +177,7 @@ def test_payloads_are_gathered() -> None:
         ("topk:chunk=-5", "must not be negative"),
         ("topk:k=65,chunk=64", "topk: k=65 is more than chunk=64 elements; make k smaller"),
         ("topk:0.5,k=3", "topk: ratio=0.5 and k=3 both say how much is kept; give one"),
-        ("topk:0.1 >> ternary", "topk cannot feed ternary with shared scales"),
+        ("topk:0.1 >> ternary", "topk cannot feed terngrad with shared scales"),
         ("topk:0.1 >> terngrad", "put scales=own"),
         ("topk:0.1 >> clip >> dense", "nothing but a coder can follow"),
     ],

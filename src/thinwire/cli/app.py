@@ -7,7 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-COMMANDS = ("demo", "train", "compare", "bench", "study", "plan", "report", "doctor", "netlab", "private")
+COMMANDS = (
+    "demo",
+    "train",
+    "compare",
+    "bench",
+    "study",
+    "plan",
+    "figure5",
+    "report",
+    "doctor",
+    "netlab",
+    "private",
+)
 # What follows the command that netlab runs belongs to that command.
 SETTINGS: dict[str, dict[str, Any]] = {"netlab": {"allow_interspersed_args": False}}
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from thinwire.cli.options import Json, NetworkName, Out, Picture
-from thinwire.lab.network import AUTO
+from thinwire.cli.run_options import RunOptions
+from thinwire.lab.net.network import AUTO
 
 
 def demo(
@@ -17,21 +18,13 @@ def demo(
     network namespaces, shaped by the kernel; otherwise thinwire emulates them.
 
     \b
-    thinwire demo
-    thinwire demo --network emulated --png
+    Examples:
+      thinwire demo
+      thinwire demo --network emulated --png
     """
-    from thinwire.cli.session import show_session
-    from thinwire.lab.recipe import demo as recipe
-    from thinwire.lab.session import Session, grid
+    from thinwire.lab.run.recipes import demo as recipe
+    from thinwire.lab.run.session import grid
 
-    show_session(
-        Session(
-            title="Plain DDP against TernGrad over a slow link",
-            name="demo",
-            recipes=grid(recipe(), ("ddp", "terngrad"), num_seeds=1),
-            out=out,
-            network=network,
-            picture=png,
-        ),
-        json,
-    )
+    run = RunOptions(out=out, network=network, json=json, png=png)
+    recipes = grid(recipe(), ("ddp", "terngrad"), num_seeds=1)
+    run.show("Plain DDP against TernGrad over a slow link", "demo", recipes)

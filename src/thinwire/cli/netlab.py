@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thinwire.errors import LabError
-from thinwire.words import counted
+from thinwire.texts.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from thinwire.lab.netlab import Ledger
+    from thinwire.lab.net.counted_run import CountedRun
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
@@ -80,7 +80,7 @@ def netlab(
 
 
 def _clean(console: Console) -> None:
-    from thinwire.lab.netlab import sweep
+    from thinwire.lab.net.janitor import sweep
 
     removed = sweep()
     console.print(
@@ -99,23 +99,24 @@ def _run(
     as_json: bool,
     console: Console,
 ) -> None:
-    from thinwire.lab.netlab import Netlab, run_counted
+    from thinwire.lab.net.counted_run import run_counted
+    from thinwire.lab.net.netlab import Netlab
 
     def show(host: int, line: str) -> None:
         if host == 0 or not rank0:
             _print_line(console, host, line)
 
     with Netlab(hosts, rate) as lab:
-        ledger = run_counted(lab, command, timeout, show)
+        run = run_counted(lab, command, timeout, show)
     if as_json:
-        for entry in ledger.entries:
-            typer.echo(json.dumps(entry.to_dict()))
+        for result in run.hosts:
+            typer.echo(json.dumps(result.to_dict()))
     else:
-        _print_table(console, ledger, rate)
-    if ledger.failure is not None:
-        seen = ledger.failure.failed.rank == 0 or not rank0
-        typer.secho(ledger.failure.sentence if seen else str(ledger.failure), fg="red", err=True)
-        code = ledger.failure.failed.returncode
+        _print_table(console, run, rate)
+    if run.failure is not None:
+        seen = run.failure.failed.rank == 0 or not rank0
+        typer.secho(run.failure.sentence if seen else str(run.failure), fg="red", err=True)
+        code = run.failure.failed.returncode
         raise typer.Exit(code if code > 0 else 128 - code)
 
 
@@ -126,25 +127,23 @@ def _print_line(console: Console, host: int, line: str) -> None:
     console.print(prefix.append_text(Text.from_ansi(line)), soft_wrap=True)
 
 
-def _print_table(console: Console, ledger: Ledger, rate: str) -> None:
+def _print_table(console: Console, run: CountedRun, rate: str) -> None:
     from rich.filesize import decimal
     from rich.table import Table
 
-    table = Table(
-        title=f"hosts: {len(ledger.entries)}, rate: {rate}, {ledger.seconds:.1f} s", title_justify="left"
-    )
+    table = Table(title=f"hosts: {len(run.hosts)}, rate: {rate}, {run.seconds:.1f} s", title_justify="left")
     table.add_column("host", justify="right")
     table.add_column("address")
     for heading in ("exit", "sent", "received"):
         table.add_column(heading, justify="right")
-    for entry in ledger.entries:
-        ending = _ending(entry.host, entry.returncode, ledger)
-        sent, received = decimal(entry.counters.tx_bytes), decimal(entry.counters.rx_bytes)
-        table.add_row(str(entry.host), entry.address, ending, sent, received)
+    for result in run.hosts:
+        ending = _ending(result.host, result.returncode, run)
+        sent, received = decimal(result.counters.tx_bytes), decimal(result.counters.rx_bytes)
+        table.add_row(str(result.host), result.address, ending, sent, received)
     console.print(table)
 
 
-def _ending(host: int, returncode: int, ledger: Ledger) -> str:
-    if ledger.failure is not None and ledger.failure.failed.rank != host and returncode < 0:
+def _ending(host: int, returncode: int, run: CountedRun) -> str:
+    if run.failure is not None and run.failure.failed.rank != host and returncode < 0:
         return "stopped"
     return signal.Signals(-returncode).name if returncode < 0 else str(returncode)

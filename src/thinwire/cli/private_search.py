@@ -6,11 +6,12 @@ import json as json_
 import re
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from thinwire.cli.options import Data, Json, Seed
+from thinwire.cli.private_show import print_row, print_table
 from thinwire.cli.private_train import Epochs, FloatEpochs, Net, Task, progress
 from thinwire.errors import LabError
 
@@ -18,7 +19,7 @@ UNITS = {"B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 
 Weights = Annotated[str, typer.Option(help="Weight bits to choose from, separated by commas.")]
 Activations = Annotated[str, typer.Option(help="Activation bits to choose from.")]
-Measure = Annotated[str, typer.Option("--sensitivity", help="fisher or hutchinson.")]
+Measure = Annotated[str, typer.Option("--sensitivity", help="fisher, full-fisher or hutchinson.")]
 
 
 def search(
@@ -28,7 +29,7 @@ def search(
     base: Annotated[str, typer.Option(help="Widths of what is not searched.")] = "W4A6",
     weights: Weights = "2,3,4,5,6,8",
     activations: Activations = "3,4,5,6,8",
-    sensitivity: Measure = "fisher",
+    sensitivity: Measure = "full-fisher",
     out: Annotated[
         Path | None, typer.Option(help="File for the widths, to be given to train --bits.")
     ] = None,
@@ -66,14 +67,14 @@ def search(
     if out is not None:
         out.write_text(json_.dumps(facts, indent=1) + "\n")
     if json:
-        typer.echo(json_.dumps({"row": "widths", **facts, "omega": found.omega}))
+        print_row({"row": "widths", **facts, "omega": found.omega})
         return
     graph = drawn(found.bits)
     rows = [
         [layer.name, str(layer.weight_bits), str(layer.in_bits), str(layer.acc_bits), f"{layer.macs:,}"]
         for layer in graph.layers
     ]
-    _print_table(f"{plan.name} within {budget}", ["layer", "weights", "activations", "sums", "MAC"], rows)
+    print_table(f"{plan.name} within {budget}", ["layer", "weights", "activations", "sums", "MAC"], rows)
     typer.echo(f"{found.num_bytes / 1e6:.2f} MB per picture" + (f", widths: {out}" if out else ""))
 
 
@@ -92,7 +93,7 @@ def pareto(
     ] = False,
     weights: Weights = "2,3,4,5,6,8",
     activations: Activations = "2,3,4,5,6,8",
-    sensitivity: Measure = "fisher",
+    sensitivity: Measure = "full-fisher",
     work: Annotated[Path, typer.Option(help="Where floating-point weights are kept.")] = Path("runs/private"),
     models: Annotated[Path | None, typer.Option(help="Where model files of new runs go.")] = None,
     docs: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("docs"),
@@ -106,8 +107,8 @@ def pareto(
 
     \b
     thinwire private pareto digits
-    thinwire private pareto cifar10 --rivals W2A6,W3A6,W8A8 --one-float --data DIR
-    thinwire private pareto cifar10 --recorded
+    thinwire private pareto cifar10 --rivals W3A4,W8A8 --searched W3A4 --one-float --data DIR
+    thinwire private pareto cifar10 --epochs 1 --recorded
     """
     from thinwire.private.train import pareto as made
     from thinwire.private.train.fit import float_schedule, grid_schedule
@@ -116,8 +117,10 @@ def pareto(
     from thinwire.private.train.study import RECORDS, Study
 
     name = net or DEFAULTS.get(task, "")
+    lengths = grid_schedule(task, epochs).epochs, float_schedule(task, float_epochs).epochs
     if recorded:
-        rows = [{**line["settings"], **line["result"]} for line in RECORDS.read()]
+        known = [{**line["settings"], **line["result"]} for line in RECORDS.read()]
+        rows = made.alike(known, *lengths, sensitivity)
     else:
         with progress(json) as tell:
             study = Study(
@@ -125,8 +128,8 @@ def pareto(
                 _words(rivals),
                 parse_seeds(seeds),
                 work,
-                float_schedule(task, float_epochs).epochs,
-                grid_schedule(task, epochs).epochs,
+                lengths[1],
+                lengths[0],
                 one_float,
                 parse_widths(weights),
                 parse_widths(activations),
@@ -135,14 +138,14 @@ def pareto(
                 models,
                 tell=tell,
             )
-            rows = list(study.run(lambda row: typer.echo(json_.dumps(row)) if json else None))
+            rows = list(study.run(lambda row: print_row(row) if json else None))
     found = made.points([priced(row) for row in rows], task, name)
     path = docs / f"private-pareto-{task}.svg"
     made.picture(found, f"{name} on {task}: accuracy against private bytes", path)
     if json:
-        typer.echo(json_.dumps({"row": "verdict", "verdict": made.verdict(found), "picture": str(path)}))
+        print_row({"row": "verdict", "verdict": made.verdict(found), "picture": str(path)})
         return
-    _print_table(f"{name} on {task}", *made.table(found))
+    print_table(f"{name} on {task}", *made.table(found))
     typer.echo(f"{made.verdict(found)}\npicture: {path}")
 
 
@@ -176,15 +179,3 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
-
-
-def _print_table(title: str, heads: list[str], rows: list[list[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table: Any = Table(title=title, title_justify="left", title_style="bold")
-    for place, head in enumerate(heads):
-        table.add_column(head, justify="left" if place == 0 else "right")
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json as json_
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from thinwire.cli.options import Data, Json, Seed
+from thinwire.cli.private_show import print_row, print_table
 
 if TYPE_CHECKING:
     from thinwire.private.train.run import Tell
@@ -22,6 +22,7 @@ Net = Annotated[
 ]
 Epochs = Annotated[float | None, typer.Option(help="Passes over the data on the integer grid.")]
 FloatEpochs = Annotated[float | None, typer.Option(help="Passes over the data in floating point before it.")]
+SHOWN = (("float_accuracy", 2), ("accuracy", 2), ("clipped", 3))  # in percent, with so many digits
 
 
 def train(
@@ -53,7 +54,7 @@ def train(
     thinwire private train cifar10 --net resnet8w --bits W4A6 --data DIR --out resnet8w.twq
     thinwire private train mnist --net mymodel:build --bits W4A4 --data DIR
     """
-    from thinwire.cli.session import command_line
+    from thinwire.cli.run_output import command_line
     from thinwire.private.net.bits import bits_to_facts, open_bits
     from thinwire.private.net.twq import Model, write_twq
     from thinwire.private.train.fit import float_schedule, grid_schedule
@@ -81,33 +82,15 @@ def train(
     facts = {"net": plan.name, "task": task, "seed": seed, "bits": bits_to_facts(widths), **result.row()}
     write_twq(out, Model(result.graph, {**facts, "command": command_line()}))
     row = {"row": "model", "file": str(out), "macs": result.graph.macs, "relus": result.graph.relus, **facts}
-    if json:
-        typer.echo(json_.dumps(row))
-        return
-    _show(row)
+    print_row(row) if json else _show(row)
 
 
-def _show(row: dict[str, object]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"{row['net']} on {row['task']}", title_justify="left", title_style="bold")
+def _show(row: dict[str, Any]) -> None:
+    shares = [f"{100 * row[name]:.{digits}f}" for name, digits in SHOWN]
+    cells = [*shares, f"{row['macs']:,}", f"{row['relus']:,}", str(row["seconds"])]
     heads = ("float %", "integers %", "clipped %", "MAC", "ReLUs", "seconds")
-    for head in heads:
-        table.add_column(head, justify="right")
-    table.add_row(
-        f"{100 * float(str(row['float_accuracy'])):.2f}",
-        f"{100 * float(str(row['accuracy'])):.2f}",
-        f"{100 * float(str(row['clipped'])):.3f}",
-        f"{row['macs']:,}",
-        f"{row['relus']:,}",
-        str(row["seconds"]),
-    )
-    console = Console()
-    console.print(table)
-    console.print(
-        f"model: {row['file']} (integers checked against torch, picture by picture)", highlight=False
-    )
+    print_table(f"{row['net']} on {row['task']}", heads, [cells])
+    typer.echo(f"model: {row['file']} (integers checked against torch, picture by picture)")
 
 
 @contextmanager

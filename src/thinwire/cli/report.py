@@ -18,12 +18,13 @@ def report(
     """Make report.html again from the rows and the summary in a run folder, and print its table.
 
     \b
-    thinwire report runs/demo-20250101-120000
-    thinwire report runs/demo-20250101-120000 --png
+    Examples:
+      thinwire report runs/demo-20250101-120000
+      thinwire report runs/demo-20250101-120000 --png
     """
-    from thinwire.cli.session import show_record
-    from thinwire.lab.record import read_record
-    from thinwire.lab.report import write_report
+    from thinwire.cli.run_output import show_record
+    from thinwire.lab.report.record import read_record
+    from thinwire.lab.report.run_report import write_report
 
     record = read_record(folder)
     write_report(record, folder, png)

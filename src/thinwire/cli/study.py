@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thinwire.cli.options import Data, Json, Out, Picture, Seed
+from thinwire.cli.row_table import print_json_rows, print_table
 from thinwire.errors import LabError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from thinwire.lab.study.recording import Tell
-    from thinwire.lab.study.tables import Table
 
 study = typer.Typer(
     help="Record gradients from training and measure what methods and number formats do to them.",
@@ -35,7 +34,7 @@ def errors(
     steps: Steps = 200,
     methods: Annotated[str, typer.Option(help="Names separated by commas, or all.")] = "all",
     bits: Annotated[
-        str, typer.Option(help="Bits an element to compare at, separated by commas.")
+        str, typer.Option(help="Bits per element to compare at, separated by commas.")
     ] = "1.6,2,4",
     seed: Seed = 0,
     data: Data = None,
@@ -56,7 +55,7 @@ def errors(
     """
     from rich.markup import escape
 
-    from thinwire.cli.session import command_line
+    from thinwire.cli.run_output import command_line
     from thinwire.lab.study.figures import subjects_of
     from thinwire.lab.study.methods import read_methods
     from thinwire.lab.study.report import WHY_NOTE, tensors_note
@@ -70,15 +69,17 @@ def errors(
     with _progress(json) as tell:
         findings, folder = plan.errors(chosen, targets, tell)
     if json:
-        _print_rows([row for finding in findings for row in finding.rows()])
+        print_json_rows([row for finding in findings for row in finding.rows()])
         return
     console = _console()
     for subject in subjects_of(findings):
         own = [finding for finding in findings if finding.subject == subject]
-        _print_table(error_table(own), f"{subject}: relative error by moment and bits an element")
+        print_table(
+            *error_table(own), f"{subject}: relative error by moment and bits per element", narrow=True
+        )
         notes = [missed_note(own), verdict(own), tensors_note(own[0])]
         console.print(escape("\n".join(filter(None, notes))) + "\n", highlight=False)
-    _print_table(correlation_table(findings), "What explains it")
+    print_table(*correlation_table(findings), "What explains it", narrow=True)
     console.print(escape(WHY_NOTE), highlight=False)
     console.print(f"report: {escape(str(folder))}", highlight=False, soft_wrap=True)
 
@@ -101,7 +102,7 @@ def formats(
     """
     from rich.markup import escape
 
-    from thinwire.cli.session import command_line
+    from thinwire.cli.run_output import command_line
     from thinwire.lab.study.study import Study
     from thinwire.lab.study.subject import read_subjects
     from thinwire.lab.study.tables import format_table
@@ -110,10 +111,11 @@ def formats(
     with _progress(json) as tell:
         found, folder = plan.formats(tell)
     if json:
-        _print_rows([error.row() for error in found])
+        print_json_rows([error.row() for error in found])
         return
     for subject in dict.fromkeys(error.subject for error in found):
-        _print_table(format_table([error for error in found if error.subject == subject]), subject)
+        own = [error for error in found if error.subject == subject]
+        print_table(*format_table(own), subject, narrow=True)
     _console().print(f"report: {escape(str(folder))}", highlight=False, soft_wrap=True)
 
 
@@ -133,31 +135,18 @@ def _progress(quiet: bool) -> Iterator[Tell]:
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True, disable=quiet) as bars:
-        bar = bars.add_task("starting", total=None)
+    bars = Progress(console=Console(stderr=True), transient=True, disable=quiet)
+    bar = bars.add_task("starting", total=None)
 
-        def tell(what: str, done: int, of: int) -> None:
-            bars.update(bar, description=what, completed=done, total=of)
+    def tell(what: str, done: int, of: int) -> None:
+        bars.start()
+        bars.update(bar, description=what, completed=done, total=of)
 
+    try:
         yield tell
-
-
-def _print_table(cells: Table, title: str) -> None:
-    from rich.table import Table as RichTable
-
-    heads, rows = cells
-    # nine figures and a name must fit a terminal of 80 columns
-    table = RichTable(title=title, title_justify="left", box=None, pad_edge=False, collapse_padding=True)
-    for index, head in enumerate(heads):
-        table.add_column(head, justify="left" if index == 0 else "right", no_wrap=index == 0)
-    for row in rows:
-        table.add_row(*row)
-    _console().print(table)
-
-
-def _print_rows(rows: Sequence[dict[str, object]]) -> None:
-    for row in rows:
-        typer.echo(json.dumps(row))
+    finally:
+        if bars.live.is_started:  # stopping what never started prints an empty line
+            bars.stop()
 
 
 def _console() -> Console:

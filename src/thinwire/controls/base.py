@@ -18,10 +18,10 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Strength:
-    """The state of a control: plain numbers, the same on all ranks. `share` multiplies a codec's theta."""
+class ControlState:
+    """The state of a control: plain numbers, the same on all ranks. `strength` multiplies a codec's theta."""
 
-    share: float = 1.0
+    strength: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -29,18 +29,18 @@ class Change:
     """One change of strength: from this step on, and why."""
 
     step: int
-    share: float
+    strength: float
     why: str
 
 
-S = TypeVar("S", bound=Strength)
+S = TypeVar("S", bound=ControlState)
 
 
 class Control(ABC, Generic[S]):
     """Frozen options. `decide` is pure: the old state and what was seen give the new state.
 
-    A share of 1 is the codec as it was asked for, 0 is the gentlest there is: top-k keeps everything, qsgd
-    takes 8 bits. `theta` is the part that the codec drops at share 1, None if it drops nothing.
+    A strength of 1 is the codec as it was asked for, 0 is the gentlest there is: top-k keeps everything, qsgd
+    takes 8 bits. `theta` is the part that the codec drops at strength 1, None if it drops nothing.
     """
 
     needs: ClassVar[str | None] = None  # what observe() must tell it; None: it listens to nothing
@@ -54,4 +54,4 @@ class Control(ABC, Generic[S]):
 
     @abstractmethod
     def decide(self, state: S, seen: Seen, step: int, theta: float | None) -> tuple[S, str]:
-        """The state for a step, and why the share changed if it did."""
+        """The state for a step, and why the strength changed if it did."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from thinwire.controls.base import Control, Seen, Strength
+from thinwire.controls.base import Control, ControlState, Seen
 from thinwire.errors import CodecError, PlanError
-from thinwire.options import option
+from thinwire.texts.options import option
 
-GRID = 32  # shares are multiples of 1/32, so that plans stay few
+GRID = 32  # strengths are multiples of 1/32, so that plans stay few
 
 
 AUTO, THEOREM = math.inf, 0.0  # values of L that stand for words
@@ -28,8 +28,8 @@ def show_smoothness(value: float) -> str:
 
 
 @dataclass(frozen=True)
-class Followed(Strength):
-    """The share, and the highest learning rate seen so far."""
+class Followed(ControlState):
+    """The strength, and the highest learning rate seen so far."""
 
     highest: float = 0.0
 
@@ -57,7 +57,7 @@ class Diminish(Control[Followed]):
     have one L from the first step on. Shares are rounded down to multiples of 1/32.
 
     >>> Diminish().decide(Followed(highest=0.4), Seen(lr=0.1), 7, None)[0]
-    Followed(share=0.25, highest=0.4)
+    Followed(strength=0.25, highest=0.4)
     """
 
     needs = "lr"
@@ -86,15 +86,15 @@ class Diminish(Control[Followed]):
         why = f"learning rate {seen.lr:g}"
         if self.L not in (AUTO, THEOREM) and self.L * seen.lr > MOST:
             why += f", with which L times it is {self.L * seen.lr:.3g}, above the 1/4 of the theorem"
-        return Followed(self._share(seen.lr, highest, theta), highest), why
+        return Followed(self._strength(seen.lr, highest, theta), highest), why
 
-    def _share(self, lr: float, highest: float, theta: float | None) -> float:
+    def _strength(self, lr: float, highest: float, theta: float | None) -> float:
         if self.L == AUTO:
-            share = lr / highest if highest > 0 else 1.0
+            strength = lr / highest if highest > 0 else 1.0
         elif not theta:
-            share = 1.0
+            strength = 1.0
         elif self.L == THEOREM:
-            share = MOST * (lr / highest if highest > 0 else 1.0) / theta
+            strength = MOST * (lr / highest if highest > 0 else 1.0) / theta
         else:
-            share = self.L * lr / theta
-        return max(0.0, min(1.0, math.floor(share * GRID) / GRID))
+            strength = self.L * lr / theta
+        return max(0.0, min(1.0, math.floor(strength * GRID) / GRID))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from thinwire.controls.base import Control, Seen, Strength
+from thinwire.controls.base import Control, ControlState, Seen
 from thinwire.errors import CodecError
-from thinwire.options import one_of, option
-from thinwire.words import counted
+from thinwire.texts.options import one_of, option
+from thinwire.texts.words import counted
 
-LEAST = 1 / 16  # the smallest share but 0
+LEAST = 1 / 16  # the smallest strength but 0
 CATCHING_UP = 0.9  # who is behind a reference must be nearer in the next window, by this factor
 NOISE = 2.0  # standard errors that are no news beside a told reference
 SURE = 4.0  # standard errors that are no news between means of the run's own: there are many such looks
@@ -19,7 +19,7 @@ DEEPEST = 20  # trials on plateaus that make the next one wait longer
 
 
 @dataclass(frozen=True)
-class Watch(Strength):
+class Watch(ControlState):
     """What the guard knows. Values are losses: a metric that should grow is watched with its sign changed."""
 
     count: int = 0  # observations in the window under way
@@ -37,10 +37,10 @@ class Watch(Strength):
     block: int = 0  # windows after which the block under way is judged
     gained: bool = False  # since the last change
     good: int = 0  # windows in which nothing failed since the last change
-    wait: int = 0  # good windows it takes to raise the share
+    wait: int = 0  # good windows it takes to raise the strength
     behind: float = 0.0  # how far the last window's mean was above its told reference, if it failed it
-    on_trial: bool = False  # the share was raised, and not yet found safe
-    eased_from: float = 0.0  # the share before it was lowered on a plateau, until that is known to help
+    on_trial: bool = False  # the strength was raised, and not yet found safe
+    lowered_from: float = 0.0  # the strength before it was lowered on a plateau, until that is known to help
     fruitless: int = 0  # times that easing did not end a plateau
     ignored: int = 0  # plateaus that are left alone, because easing did not end the last one
 
@@ -56,11 +56,11 @@ class Guard(Control[Watch]):
        is what observe(loss, reference=) told (noise: 2 standard errors), else the block before (4 of the
        difference). Who meets a told reference may stay on a plateau, and who has come a tenth nearer to it
        since the last window does not fail. A loss that is not finite fails at once.
-    3. A failure halves the share; below 1/16 it is 0: everything is sent.
+    3. A failure halves the strength; below 1/16 it is 0: everything is sent.
     4. A plateau halves it on trial. If no gain follows it is put back, since the codec is not at fault; the
        next trial goes a halving deeper, and waits for three plateaus, then 7, 15, and so on. Nor is it at
-       fault on a plateau at share 0: back to 1.
-    5. `recover` windows without a failure, and with a gain, double the share. If that fails before it is
+       fault on a plateau at strength 0: back to 1.
+    5. `recover` windows without a failure, and with a gain, double the strength. If that fails before it is
        found safe, the next raise waits twice as long.
 
     `gain` and `tolerance` are parts of the value they are compared with; mode=max is for metrics that grow.
@@ -140,10 +140,10 @@ class Guard(Control[Watch]):
         fall, sure = state.level - level, SURE * math.hypot(noise, state.error)
         apart = (state.length + windows) / 2  # windows between the middles of the two blocks
         wanted = self.gain * abs(state.level) * apart / self.patience
-        enough = not state.eased_from or windows >= self.patience  # one lucky window does not end a trial
+        enough = not state.lowered_from or windows >= self.patience  # one lucky window does not end a trial
         if enough and fall > 0 and fall >= max(wanted, sure):
             gained = _from_here(state, level, noise, windows, self.patience)
-            return replace(gained, gained=True, eased_from=0.0, fruitless=0, ignored=0), ""
+            return replace(gained, gained=True, lowered_from=0.0, fruitless=0, ignored=0), ""
         if windows < state.block:
             return state, ""
         span = counted(windows, "window")
@@ -153,27 +153,27 @@ class Guard(Control[Watch]):
         return _from_here(state, level, noise, windows, min(2 * state.block, LONGEST_WAIT)), ""
 
     def _at_plateau(self, state: Watch, why: str) -> tuple[Watch, str]:
-        if state.on_trial:  # before the share was raised there were gains; will there be again?
+        if state.on_trial:  # before the strength was raised there were gains; will there be again?
             return replace(
-                self._lowered(state), eased_from=state.share, wait=2 * max(state.wait, state.good)
+                self._lowered(state), lowered_from=state.strength, wait=2 * max(state.wait, state.good)
             ), why
-        if state.eased_from or state.share == 0:  # gentler it is no better
+        if state.lowered_from or state.strength == 0:  # gentler it is no better
             fruitless = min(state.fruitless + 1, DEEPEST)
-            state = _changed(state, state.eased_from or 1.0)
-            back = replace(state, eased_from=0.0, fruitless=fruitless, ignored=2 ** (fruitless + 1) - 2)
+            state = _changed(state, state.lowered_from or 1.0)
+            back = replace(state, lowered_from=0.0, fruitless=fruitless, ignored=2 ** (fruitless + 1) - 2)
             return back, f"{why} either"
         if state.ignored:
             return replace(state, ignored=state.ignored - 1), ""
         wait = max(state.wait, 2 * state.length)  # nobody should raise it sooner than a plateau can be seen
-        eased = _changed(state, _halved(state.share, 1 + state.fruitless))
-        return replace(eased, eased_from=state.share, wait=wait), why
+        at_strength = _changed(state, _halved(state.strength, 1 + state.fruitless))
+        return replace(at_strength, lowered_from=state.strength, wait=wait), why
 
     def _well(self, state: Watch) -> tuple[Watch, str]:
-        """Nothing failed for long enough: the last raise is found safe, and the share is raised."""
-        if state.share == 1.0:
+        """Nothing failed for long enough: the last raise is found safe, and the strength is raised."""
+        if state.strength == 1.0:
             return replace(state, good=0, wait=self.recover, on_trial=False), ""
         wait = state.wait if not state.on_trial else max(self.recover, state.wait // 2)
-        raised = _changed(self._renewed(state), min(1.0, max(LEAST, 2 * state.share)))
+        raised = _changed(self._renewed(state), min(1.0, max(LEAST, 2 * state.strength)))
         return replace(raised, wait=wait, on_trial=True), f"{counted(state.good, 'window')} without a failure"
 
     def _renewed(self, state: Watch) -> Watch:
@@ -185,7 +185,7 @@ class Guard(Control[Watch]):
 
     def _lowered(self, state: Watch) -> Watch:
         wait = min(2 * state.wait, LONGEST_WAIT) if state.on_trial else state.wait
-        return replace(_changed(state, _halved(state.share)), wait=wait, on_trial=False, eased_from=0.0)
+        return replace(_changed(state, _halved(state.strength)), wait=wait, on_trial=False, lowered_from=0.0)
 
     def _signed(self, value: float) -> float:
         return value if self.mode == "min" else -value
@@ -194,13 +194,13 @@ class Guard(Control[Watch]):
         return f"{self._signed(value):.4g}"
 
 
-def _halved(share: float, times: int = 1) -> float:
-    low = share / 2**times
+def _halved(strength: float, times: int = 1) -> float:
+    low = strength / 2**times
     return low if low >= LEAST else 0.0
 
 
-def _changed(state: Watch, share: float) -> Watch:
-    return replace(state, share=share, gained=False, good=0)
+def _changed(state: Watch, strength: float) -> Watch:
+    return replace(state, strength=strength, gained=False, good=0)
 
 
 def _from_here(state: Watch, level: float, error: float, length: int, block: int) -> Watch:

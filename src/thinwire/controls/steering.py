@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from thinwire.controls.base import Change, Control, Strength
+from thinwire.controls.base import Change, Control, ControlState
 from thinwire.controls.observation import Observation, agree, argument
 from thinwire.controls.table import control_text
 
@@ -16,46 +16,46 @@ UNHEARD_STEPS = 100  # steps after which somebody should have told something
 
 
 class Steering:
-    """The share of every step, decided on every rank from the same numbers; None as control: always 1."""
+    """The strength of every step, decided on every rank from the same numbers; None as control: always 1."""
 
     def __init__(self, control: Control[Any] | None, theta: float | None) -> None:
         self.control, self.full_theta = control, theta
-        self.state: Strength = Strength() if control is None else control.begin(theta)
+        self.state: ControlState = ControlState() if control is None else control.begin(theta)
         self.pending = Observation()
         self.changes: list[Change] = []
         self._heard = False
 
     @property
-    def share(self) -> float:
-        return self.state.share
+    def strength(self) -> float:
+        return self.state.strength
 
     @property
     def theta(self) -> float | None:
         """The part of the numbers that is dropped now."""
-        return None if self.full_theta is None else self.share * self.full_theta
+        return None if self.full_theta is None else self.strength * self.full_theta
 
     @property
     def listens(self) -> bool:
         """True if the ranks must tell each other what they observed."""
         return self.control is not None and self.control.needs is not None
 
-    def note(self, observation: Observation) -> None:
+    def observe(self, observation: Observation) -> None:
         """Adds what this rank observed to what it will tell the others."""
         self.pending = self.pending.plus(observation)
 
     def decide(self, observations: list[Observation], name: Callable[[int], int], step: int) -> bool:
-        """Sets the share of a step from the observations of all ranks; True if it changed."""
+        """Sets the strength of a step from the observations of all ranks; True if it changed."""
         if self.control is None:
             return False
         seen = agree(observations, name, self.control.needs)
         self._remind(self.control, bool(observations[0].calls), step)
         self.pending = Observation()
-        before = self.share
+        before = self.strength
         self.state, why = self.control.decide(self.state, seen, step, self.full_theta)
-        if self.share == before:
+        if self.strength == before:
             return False
-        self.changes.append(Change(step, self.share, why))
-        LOG.info("step %d: %s of the codec's strength, was %s: %s", step, self.share, before, why)
+        self.changes.append(Change(step, self.strength, why))
+        LOG.info("step %d: %s of the codec's strength, was %s: %s", step, self.strength, before, why)
         return True
 
     def state_dict(self, pending: list[Observation]) -> dict[str, Any] | None:

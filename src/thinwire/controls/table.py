@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from thinwire.codec import Codec
+from thinwire.codecs.codec import Codec
 from thinwire.controls.base import Control
 from thinwire.controls.diminish import Diminish
 from thinwire.controls.guard import Guard
 from thinwire.controls.schedule import Epochs, Steps
 from thinwire.errors import CodecError
-from thinwire.names import check_name
-from thinwire.options import option_texts, read_options, show_options
+from thinwire.texts.names import check_name
+from thinwire.texts.options import option_texts, read_options, show_options
 
 CONSTANT = "constant"  # the same as no control at all
 
@@ -41,7 +41,7 @@ def make_control(text: str | None) -> Control[Any] | None:
     """The control a text asks for, with options as in a codec text; None for none or "constant".
 
     >>> make_control("epochs: 0=1/5=0.5")
-    Epochs(points=((0.0, 1.0), (5.0, 0.5)), of='share')
+    Epochs(points=((0.0, 1.0), (5.0, 0.5)), of='strength')
     """
     if text is None or text.strip() == CONSTANT:
         return None

@@ -1,1 +1,1 @@
-"""Groups: the only door to the network."""
+"""Groups: the only door to the network for gradients."""

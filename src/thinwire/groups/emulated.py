@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from thinwire.groups.base import Group, Pending
 from thinwire.groups.wrapper import WrappedGroup
-from thinwire.rate import parse_rate
+from thinwire.texts.rate import parse_rate
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,17 @@ class Link:
 
     @property
     def bits_per_s(self) -> float:
+        """The rate as a number."""
         return parse_rate(self.rate)
 
 
 _HOPS: Mapping[str, Callable[[int], int]] = MappingProxyType(
-    {"sum": lambda n: 2 * (n - 1), "max": lambda n: 1, "swap": lambda n: 1, "gather": lambda n: n - 1}
+    {
+        "all_reduce": lambda n: 2 * (n - 1),
+        "all_reduce_max": lambda n: 1,
+        "all_to_all": lambda n: 1,
+        "all_gather": lambda n: n - 1,
+    }
 )
 
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from thinwire.errors import PeerError
-from thinwire.groups.base import Note
+from thinwire.groups.base import Confession
 from thinwire.groups.making import Making
 
 T = TypeVar("T")
@@ -60,11 +60,11 @@ class Meeting:
                 raise PeerError(f"rank {self._ranks[rank]} could not start: {brought['declined']}")
         return [brought["card"] for brought in cards]
 
-    def decline(self, note: Note) -> None:
+    def decline(self, confession: Confession) -> None:
         """Tells those who wait for this rank why it does not come."""
         with contextlib.suppress(PeerError):
             key = f"{self.name(DECLINE_S)}/card {self._rank}"
-            self._ask(lambda: self._store.set(key, json.dumps({"declined": note.text})), DECLINE_S)
+            self._ask(lambda: self._store.set(key, json.dumps({"declined": confession.text})), DECLINE_S)
 
     def _missing(self, keys: Sequence[str], timeout_s: float) -> list[int]:
         try:

@@ -16,7 +16,7 @@ class Metered(WrappedGroup):
     >>> import torch
     >>> from thinwire.groups.thread import ThreadGroup
     >>> meter = Metered(ThreadGroup.make(1)[0])
-    >>> meter.sum_(torch.zeros(8)).wait(); meter.calls["sum"], meter.total_bytes
+    >>> meter.all_reduce(torch.zeros(8)).wait(); meter.calls["all_reduce"], meter.total_bytes
     (1, 0)
     """
 

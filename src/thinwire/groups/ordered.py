@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from thinwire.groups.base import Group, gather_bytes, swap_bytes
+from thinwire.groups.base import Group, all_gather_bytes, all_to_all_bytes
 
 
 def sum_in_order(group: Group, numbers: Tensor) -> None:
@@ -23,18 +23,18 @@ def sum_in_order(group: Group, numbers: Tensor) -> None:
     shares = numbers.new_zeros(group.size, _share(numbers.numel(), group.size))
     shares.view(-1)[: numbers.numel()] = numbers
     received = torch.empty_like(shares)
-    group.swap(shares.view(torch.uint8), received.view(torch.uint8)).wait()
+    group.all_to_all(shares.view(torch.uint8), received.view(torch.uint8)).wait()
     total = received[0]
     for row in received[1:]:
         total += row
-    group.gather(total.view(torch.uint8), shares.view(torch.uint8)).wait()
+    group.all_gather(total.view(torch.uint8), shares.view(torch.uint8)).wait()
     numbers.copy_(shares.view(-1)[: numbers.numel()])
 
 
 def ordered_bytes(numel: int, size: int) -> int:
     """Sent by one rank to add up `numel` float32 numbers."""
     share = 4 * _share(numel, size)
-    return swap_bytes(size * share, size) + gather_bytes(share, size)
+    return all_to_all_bytes(size * share, size) + all_gather_bytes(share, size)
 
 
 def _share(numel: int, size: int) -> int:

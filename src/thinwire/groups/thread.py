@@ -9,7 +9,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from thinwire.errors import PeerError
-from thinwire.groups.base import Done, Group, Note, Pending
+from thinwire.groups.base import Confession, Done, Group, Pending
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ class _Table:
 
     def __init__(self, size: int, timeout_s: float) -> None:
         self.slots: list[Tensor | None] = [None] * size
-        self.notes: dict[int, Note] = {}
+        self.confessions: dict[int, Confession] = {}
         self.barrier = threading.Barrier(size, timeout=timeout_s)
 
 
@@ -34,7 +34,7 @@ class ThreadGroup(Group):
         table = _Table(size, timeout_s)
         return [cls(rank, size, table) for rank in range(size)]
 
-    def sum_(self, tensor: Tensor) -> Pending:
+    def all_reduce(self, tensor: Tensor) -> Pending:
         def total(parts: list[Tensor]) -> Tensor:
             result = parts[0].clone()
             for part in parts[1:]:
@@ -44,7 +44,7 @@ class ThreadGroup(Group):
         tensor.copy_(self._meet(tensor, total))
         return Done()
 
-    def max_(self, words: Tensor) -> Pending:
+    def all_reduce_max(self, words: Tensor) -> Pending:
         def largest(parts: list[Tensor]) -> Tensor:
             result = parts[0].clone()
             for part in parts[1:]:
@@ -54,7 +54,7 @@ class ThreadGroup(Group):
         words.copy_(self._meet(words, largest))
         return Done()
 
-    def swap(self, send: Tensor, receive: Tensor) -> Pending:
+    def all_to_all(self, send: Tensor, receive: Tensor) -> Pending:
         def mine(parts: list[Tensor]) -> None:
             for rank, part in enumerate(parts):
                 receive[rank].copy_(part[self.rank])
@@ -62,7 +62,7 @@ class ThreadGroup(Group):
         self._meet(send, mine)
         return Done()
 
-    def gather(self, send: Tensor, receive: Tensor) -> Pending:
+    def all_gather(self, send: Tensor, receive: Tensor) -> Pending:
         def all_of(parts: list[Tensor]) -> None:
             for rank, part in enumerate(parts):
                 receive[rank].copy_(part)
@@ -70,10 +70,10 @@ class ThreadGroup(Group):
         self._meet(send, all_of)
         return Done()
 
-    def confess(self, note: Note) -> Mapping[int, Note | None]:
-        self._table.notes[self.rank] = note
+    def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
+        self._table.confessions[self.rank] = confession
         self.abort()
-        return dict(self._table.notes)
+        return dict(self._table.confessions)
 
     def abort(self) -> None:
         self._table.barrier.abort()

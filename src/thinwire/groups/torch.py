@@ -15,7 +15,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed import distributed_c10d
 
 from thinwire.errors import PlanError
-from thinwire.groups.base import LEFT, SMALL_BYTES, Done, Group, Note, Pending
+from thinwire.groups.base import LEFT, SMALL_BYTES, Confession, Done, Group, Pending
 from thinwire.groups.making import Making
 from thinwire.groups.meeting import Meeting
 from thinwire.groups.witness import Door, Witness
@@ -80,36 +80,36 @@ class TorchGroup(Group):
     def global_rank(self, rank: int) -> int:
         return self._ranks[rank]
 
-    def sum_(self, tensor: Tensor) -> Pending:
+    def all_reduce(self, tensor: Tensor) -> Pending:
         return _pending(dist.all_reduce(tensor, group=self._group, async_op=True))
 
-    def max_(self, words: Tensor) -> Pending:
+    def all_reduce_max(self, words: Tensor) -> Pending:
         if words.nbytes > SMALL_BYTES:
             maximum = dist.ReduceOp.MAX
             return _pending(dist.all_reduce(words, op=maximum, group=self._group, async_op=True))
         received = torch.empty(self.size, words.numel(), dtype=words.dtype, device=words.device)
         return _Then(self._to_everyone(words, received), lambda: torch.amax(received, dim=0, out=words))
 
-    def swap(self, send: Tensor, receive: Tensor) -> Pending:
+    def all_to_all(self, send: Tensor, receive: Tensor) -> Pending:
         return _pending(dist.all_to_all_single(receive, send, group=self._group, async_op=True))
 
-    def gather(self, send: Tensor, receive: Tensor) -> Pending:
+    def all_gather(self, send: Tensor, receive: Tensor) -> Pending:
         if send.nbytes <= SMALL_BYTES:
             return self._to_everyone(send, receive)
         return _pending(_all_gather(receive.view(-1), send, group=self._group, async_op=True))
 
     def _to_everyone(self, send: Tensor, receive: Tensor) -> Pending:
-        return self.swap(send.expand(self.size, -1).contiguous(), receive)
+        return self.all_to_all(send.expand(self.size, -1).contiguous(), receive)
 
-    def confess(self, note: Note) -> Mapping[int, Note | None]:
+    def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
         self.abort()  # peers that wait for this rank fail now, and confess too
         if self._witness is None:
-            self._meeting.decline(note)
-            return {self.rank: note}
-        if note.own:  # nothing to find out
-            self._witness.tell(note)
-            return {self.rank: note}
-        return self._witness.swap(note)
+            self._meeting.decline(confession)
+            return {self.rank: confession}
+        if confession.own:  # nothing to find out
+            self._witness.tell(confession)
+            return {self.rank: confession}
+        return self._witness.trade(confession)
 
     def abort(self) -> None:
         if self._made is not None:
@@ -118,7 +118,7 @@ class TorchGroup(Group):
     def close(self) -> None:
         """A healthy rank says good-bye: a peer that still waits for it hears why it will not come."""
         if self._witness is not None:
-            self._witness.tell(Note(LEFT, "its compressor was closed, or its model is gone", own=True))
+            self._witness.tell(Confession(LEFT, "its compressor was closed, or its model is gone", own=True))
             self._witness.close()
         made, self._made = self._made, None
         if made is not None:

@@ -16,8 +16,8 @@ class Traced(WrappedGroup):
     >>> import torch
     >>> from thinwire.groups.thread import ThreadGroup
     >>> traced = Traced(ThreadGroup.make(1)[0])
-    >>> traced.sum_(torch.zeros(8)).wait(); [event.what for event in traced.events]
-    ['sum']
+    >>> traced.all_reduce(torch.zeros(8)).wait(); [event.what for event in traced.events]
+    ['all_reduce']
     """
 
     def __init__(self, inner: Group) -> None:

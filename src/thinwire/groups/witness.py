@@ -11,10 +11,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from thinwire.groups.base import UNREACHED, Note
+from thinwire.groups.base import UNREACHED, Confession
 
 TEXT_MAX = 600
-LETTER_MAX = 8192  # bytes of a note; json makes at most 6 of a character
+LETTER_MAX = 8192  # bytes of a confession; json makes at most 6 of a character
 GRACE_S = 1.0  # once somebody is found at fault the others have so long to say something too
 CONNECT_S = 2.0  # for each address of a peer
 
@@ -27,21 +27,22 @@ class Witness:
     """
 
     def __init__(self, rank: int, size: int, sockets: Mapping[int, socket.socket], patience_s: float) -> None:
-        self._rank, self._size, self._patience_s = rank, size, patience_s
+        self._rank, self._size = rank, size
+        self.patience_s = patience_s  # for what peers have to say
         self._sockets = dict(sockets)
         self._heard: dict[int, bytes] = dict.fromkeys(self._sockets, b"")
         for connection in self._sockets.values():
             connection.setblocking(False)
 
-    def swap(self, note: Note) -> Mapping[int, Note | None]:
+    def trade(self, confession: Confession) -> Mapping[int, Confession | None]:
         """What every rank has to say: None for one that ended without a word, nothing for a silent one."""
-        found: dict[int, Note | None] = {
+        found: dict[int, Confession | None] = {
             rank: UNREACHED for rank in range(self._size) if rank not in self._sockets
         }
-        found[self._rank] = note
+        found[self._rank] = confession
         waiting = [peer for peer in self._sockets if not self._listen(peer, found)]
-        self.tell(note)
-        deadline = time.monotonic() + self._patience_s
+        self.tell(confession)
+        deadline = time.monotonic() + self.patience_s
         with selectors.DefaultSelector() as selector:
             for peer in waiting:
                 selector.register(self._sockets[peer], selectors.EVENT_READ, peer)
@@ -58,9 +59,9 @@ class Witness:
         """Whether a peer has said something, or is gone; waits for nothing."""
         return any(self._listen(peer, {}) for peer in self._sockets)
 
-    def tell(self, note: Note) -> None:
+    def tell(self, confession: Confession) -> None:
         """Says it to every peer; none is waited for."""
-        text = json.dumps([note.stage, note.text[:TEXT_MAX], note.own])
+        text = json.dumps([confession.operation, confession.text[:TEXT_MAX], confession.own])
         for connection in self._sockets.values():
             with contextlib.suppress(OSError):  # that peer is gone
                 connection.send(f"{text}\n".encode())
@@ -70,8 +71,8 @@ class Witness:
             connection.close()
         self._sockets.clear()
 
-    def _listen(self, peer: int, found: dict[int, Note | None]) -> bool:
-        """Whether all is known about a peer: its first note, or that there will be none."""
+    def _listen(self, peer: int, found: dict[int, Confession | None]) -> bool:
+        """Whether all is known about a peer: its first confession, or that there will be none."""
         try:
             while b"\n" not in self._heard[peer] and len(self._heard[peer]) < LETTER_MAX:
                 chunk = self._sockets[peer].recv(LETTER_MAX)
@@ -142,11 +143,11 @@ def _own_addresses(towards: str | None) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _read(heard: bytes) -> Note | None:
+def _read(heard: bytes) -> Confession | None:
     line, newline, _ = heard.partition(b"\n")
     if not newline:
         return None
     with contextlib.suppress(ValueError, TypeError):
-        stage, text, own = json.loads(line)
-        return Note(str(stage), str(text), bool(own))
+        operation, text, own = json.loads(line)
+        return Confession(str(operation), str(text), bool(own))
     return None

@@ -7,7 +7,15 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
-from thinwire.groups.base import Group, Note, Pending, gather_bytes, max_bytes, sum_bytes, swap_bytes
+from thinwire.groups.base import (
+    Confession,
+    Group,
+    Pending,
+    all_gather_bytes,
+    all_reduce_bytes,
+    all_reduce_max_bytes,
+    all_to_all_bytes,
+)
 
 
 class WrappedGroup(Group):
@@ -23,25 +31,37 @@ class WrappedGroup(Group):
     def connect(self) -> None:
         self.inner.connect()
 
-    def sum_(self, tensor: Tensor) -> Pending:
-        return self.act("sum", sum_bytes(tensor.nbytes, self.size), lambda: self.inner.sum_(tensor))
-
-    def max_(self, words: Tensor) -> Pending:
-        return self.act("max", max_bytes(words.nbytes, self.size), lambda: self.inner.max_(words))
-
-    def swap(self, send: Tensor, receive: Tensor) -> Pending:
-        return self.act("swap", swap_bytes(send.nbytes, self.size), lambda: self.inner.swap(send, receive))
-
-    def gather(self, send: Tensor, receive: Tensor) -> Pending:
+    def all_reduce(self, tensor: Tensor) -> Pending:
         return self.act(
-            "gather", gather_bytes(send.nbytes, self.size), lambda: self.inner.gather(send, receive)
+            "all_reduce", all_reduce_bytes(tensor.nbytes, self.size), lambda: self.inner.all_reduce(tensor)
+        )
+
+    def all_reduce_max(self, words: Tensor) -> Pending:
+        return self.act(
+            "all_reduce_max",
+            all_reduce_max_bytes(words.nbytes, self.size),
+            lambda: self.inner.all_reduce_max(words),
+        )
+
+    def all_to_all(self, send: Tensor, receive: Tensor) -> Pending:
+        return self.act(
+            "all_to_all",
+            all_to_all_bytes(send.nbytes, self.size),
+            lambda: self.inner.all_to_all(send, receive),
+        )
+
+    def all_gather(self, send: Tensor, receive: Tensor) -> Pending:
+        return self.act(
+            "all_gather",
+            all_gather_bytes(send.nbytes, self.size),
+            lambda: self.inner.all_gather(send, receive),
         )
 
     def global_rank(self, rank: int) -> int:
         return self.inner.global_rank(rank)
 
-    def confess(self, note: Note) -> Mapping[int, Note | None]:
-        return self.inner.confess(note)
+    def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
+        return self.inner.confess(confession)
 
     def abort(self) -> None:
         self.inner.abort()

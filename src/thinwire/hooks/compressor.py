@@ -9,25 +9,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from thinwire import blame
 from thinwire.clock import COMPARE, CONNECT, OUTSIDE, PLAN, TRAINING
+from thinwire.codecs.stages.base import facts
 from thinwire.controls.observation import Observation
 from thinwire.controls.table import control_text
-from thinwire.drift import CHECK_EVERY, DriftCheck
-from thinwire.engine import Bucket, Engine
 from thinwire.errors import PlanError, StateError
-from thinwire.groups.base import Group, sum_bytes
+from thinwire.exchange.bucket import Bucket
+from thinwire.exchange.drift import CHECK_EVERY, DriftCheck
+from thinwire.exchange.engine import Engine
+from thinwire.exchange.report import LayerReport, Report, ahead
+from thinwire.exchange.state import NotTaken, gathered_state, load_state, local_state
+from thinwire.groups.base import Group, all_reduce_bytes
 from thinwire.groups.torch import on_the_wire
+from thinwire.hooks import blame
 from thinwire.hooks.decay import DecayMomentum
 from thinwire.hooks.momentum import corrected, refuse_second_momentum, split_groups, warn_unchecked
+from thinwire.hooks.worker import Worker
 from thinwire.kernels import pick
-from thinwire.plan import Plan, warn_idle
-from thinwire.policy import Model, Policy, parameter_names
-from thinwire.report import LayerReport, Report, ahead
-from thinwire.spec import Layout, Spec
-from thinwire.stages.base import facts
-from thinwire.state import NotTaken, gathered_state, load_state, local_state
-from thinwire.worker import Worker
+from thinwire.plans.model import Model, parameter_names
+from thinwire.plans.plan import Plan, warn_idle
+from thinwire.plans.policy import Policy
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
 
 
 class Compressor:
@@ -176,12 +179,12 @@ class Compressor:
         """
         if self.engine.steering.listens:
             observation = Observation.of(loss, lr, epoch, reference)
-            self._worker.submit(lambda: self.engine.steering.note(observation), lambda: None)
+            self._worker.submit(lambda: self.engine.steering.observe(observation), lambda: None)
 
     @property
-    def share(self) -> float:
-        """The share of the codec's strength in the last step: 1 without a control."""
-        return self.engine.steering.share
+    def strength(self) -> float:
+        """How strong the codec was in the last step, from 0 to 1: 1 without a control."""
+        return self.engine.steering.strength
 
     @property
     def theta(self) -> float | None:
@@ -233,24 +236,26 @@ class Compressor:
                 layer.bytes_per_step,
                 8 * layer.bytes_per_step / max(1, layer.numel),
                 layer.relative_error,
-                facts(engine.notes.get(layer.name, {})) | layer.tallies,
+                facts(engine.learned.get(layer.name, {})) | layer.tallies,
             )
             for layer in list(engine.statistics.layers.values())
         )
         return Report(
             codec=str(self.policy.rest),
             world=self.group.size,
-            kernels=engine.place.kernels.name,
+            kernels=engine.context.kernels.name,
             steps=engine.statistics.steps,
             bytes_per_step=engine.group.step_bytes / steps,
             other_bytes=engine.group.aside_bytes,
-            phase=", ".join(dict.fromkeys(filter(None, self.plan.phases(engine.finite_steps, engine.notes)))),
+            phase=", ".join(
+                dict.fromkeys(filter(None, self.plan.phases(engine.finite_steps, engine.learned)))
+            ),
             ahead=ahead(self.plan, engine.finite_steps),
-            dense_bytes_per_step=sum_bytes(4 * sum(layer.numel for layer in layers), self.group.size),
+            dense_bytes_per_step=all_reduce_bytes(4 * sum(layer.numel for layer in layers), self.group.size),
             seconds=dict(engine.clock.seconds),
             layers=layers,
             control=None if self.plan.control is None else control_text(self.plan.control),
-            share=self.share,
+            strength=self.strength,
             theta=self.theta,
             changes=tuple(engine.steering.changes),
         )

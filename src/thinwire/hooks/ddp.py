@@ -10,19 +10,19 @@ from torch import nn
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-from thinwire.blame import explain
 from thinwire.clock import PLAN
-from thinwire.codec import Codec
+from thinwire.codecs.catalog import CodecLike
 from thinwire.errors import PlanError, ThinwireError
 from thinwire.groups.base import Group
 from thinwire.groups.emulated import Emulated, Link
 from thinwire.groups.torch import TorchGroup
+from thinwire.hooks.blame import explain
 from thinwire.hooks.compressor import Compressor
 from thinwire.hooks.guard import guard
-from thinwire.policy import KEEP_DENSE, MIN_NUMEL, Policy
+from thinwire.plans.policy import KEEP_DENSE, MIN_NUMEL, Policy
 
 # No `from __future__ import annotations` here: DDP compares the annotations of a hook with the real classes.
-CodecLike = str | Codec | Mapping[str, str | Codec]
+CodecChoice = CodecLike | Mapping[str, CodecLike]
 Hook = Callable[[Compressor, GradBucket], torch.futures.Future[torch.Tensor]]
 
 
@@ -45,7 +45,7 @@ def hook(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Te
 
 
 def ddp_hook(
-    codec: CodecLike,
+    codec: CodecChoice,
     *,
     model: nn.Module | None = None,
     process_group: dist.ProcessGroup | None = None,
@@ -81,7 +81,7 @@ def ddp_hook(
 
 def compress(
     model: DistributedDataParallel,
-    codec: CodecLike = "terngrad",
+    codec: CodecChoice = "terngrad",
     *,
     memory: str | None = None,
     route: str | None = None,
@@ -100,12 +100,13 @@ def compress(
     What travels:
 
     - `model`: what DistributedDataParallel made, or torch.compile of that.
-    - `codec`: a text ("terngrad", "terngrad:clip=off", "topk:0.01 >> fp16"), what `parse` makes of one, or
-      patterns with codecs ({"fc*": "terngrad", "*": "dense"}). docs/codecs.md has the list.
+    - `codec`: a text ("terngrad", "terngrad:clip=off", "topk:0.01 >> fp16"), an object (TernGrad(clip=2.0),
+      TopK(0.01) >> Cast("fp16")), a class of your own by its path ("mymodule.MyCodec:4"), or patterns with
+      codecs ({"fc*": "terngrad", "*": "dense"}). docs/codecs.md has the list.
     - `keep_dense`: which tensors stay dense unless a pattern other than "*" names them: any of "vector"
       (norms, biases), "small", "embedding", "last" (layer). `min_numel`: below so many elements is small.
     - `memory`: what holds back what is not sent: "none", "residual" (error feedback), "momentum" (DGC's; with
-      options: "momentum:0.9,nesterov=on"). None: the one that the codec asks for.
+      options: "momentum:0.9,nesterov=on"), "ef21". None: the one that the codec asks for.
     - `route`: how payloads travel and merge: "allreduce", "allgather" or "sharded". None: the codec's.
     - `control`: how strong the codec is over time: "guard", "diminish", "epochs:0=1/5=0.5", "steps:...".
       None: always as it was asked for. Most need `Compressor.observe` once a step; docs/controls.md.
@@ -164,7 +165,7 @@ def _uncompiled(model: Any) -> Any:
     return getattr(model, "_orig_mod", model)
 
 
-def _policy(codec: CodecLike, options: dict[str, Any]) -> tuple[Policy, dict[str, Any]]:
+def _policy(codec: CodecChoice, options: dict[str, Any]) -> tuple[Policy, dict[str, Any]]:
     """The policy, and the options that are not its own."""
     rest = dict(options)
     keep_dense, min_numel = rest.pop("keep_dense", KEEP_DENSE), rest.pop("min_numel", MIN_NUMEL)

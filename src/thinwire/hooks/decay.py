@@ -12,7 +12,7 @@ from torch.optim import SGD, Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from thinwire.errors import PlanError
-from thinwire.memory import MomentumOptions
+from thinwire.memories.momentum import MomentumOptions
 
 KEY = "decay_momentum"  # in the optimizer's state, so that optimizer.state_dict() saves it
 

@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from thinwire.errors import PlanError
-from thinwire.memory import MomentumOptions, memory_options
-from thinwire.plan import Plan
+from thinwire.memories.momentum import MomentumOptions
+from thinwire.memories.table import memory_name, memory_options
+from thinwire.plans.plan import Plan
 
 WAY_OUT = (
     "use torch.optim.SGD(compressor.param_groups(model.parameters(), momentum=0.9), ...), which gives "
@@ -21,8 +22,11 @@ WAY_OUT = (
 
 def corrected(plan: Plan) -> dict[str, MomentumOptions]:
     """The tensors whose memory applies momentum, and how it does."""
-    options = {entry.spec.name: memory_options(entry.memory) for entry in plan.entries}
-    return {name: own for name, own in options.items() if isinstance(own, MomentumOptions)}
+    return {
+        entry.spec.name: memory_options(entry.memory)
+        for entry in plan.entries
+        if memory_name(entry.memory) == "momentum"
+    }
 
 
 def refuse_second_momentum(optimizer: Optimizer, names: Mapping[int, str], applied: Collection[str]) -> None:

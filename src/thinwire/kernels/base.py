@@ -8,7 +8,24 @@ from typing import Protocol
 from torch import Tensor
 
 
-class TernaryKernels(Protocol):
+class SumKernels(Protocol):
+    """Kernels of codecs whose payloads add up as integers (csrc/words.h); results are written in place."""
+
+    def decode_sum(
+        self,
+        words: Tensor,
+        num_shards: int,
+        rows_per_shard: int,
+        zero: int,
+        sum_digits: int,
+        table: Tensor,
+        steps: Tensor,
+        x: Tensor,
+        /,
+    ) -> None: ...
+
+
+class TernaryKernels(SumKernels, Protocol):
     """Tensors are flat; `table` has six columns (csrc/lane.h); results are written in place."""
 
     def scales(
@@ -16,9 +33,9 @@ class TernaryKernels(Protocol):
         x: Tensor,
         table: Tensor,
         clip: float,
-        scaler_is_bound: bool,
+        scaler_is_limit: bool,
         scale_bits: Tensor,
-        bounds: Tensor,
+        limits: Tensor,
         /,
     ) -> None: ...
 
@@ -28,7 +45,7 @@ class TernaryKernels(Protocol):
         table: Tensor,
         keys: Tensor,
         scale: Tensor,
-        bounds: Tensor,
+        limits: Tensor,
         digits: int,
         payload: Tensor,
         /,
@@ -36,19 +53,6 @@ class TernaryKernels(Protocol):
 
     def add(
         self, payloads: Tensor, num_payloads: int, digits: int, sum_digits: int, words: Tensor, /
-    ) -> None: ...
-
-    def decode_sum(
-        self,
-        words: Tensor,
-        num_shards: int,
-        rows_per_shard: int,
-        num_summands: int,
-        sum_digits: int,
-        table: Tensor,
-        steps: Tensor,
-        x: Tensor,
-        /,
     ) -> None: ...
 
     def decode_own(
@@ -66,7 +70,7 @@ class TopkKernels(Protocol):
     ) -> None: ...
 
 
-class QsgdKernels(Protocol):
+class QsgdKernels(SumKernels, Protocol):
     """Tensors are flat; `table` has six columns (csrc/lane.h); results are written in place."""
 
     def scales(self, x: Tensor, table: Tensor, l2: bool, scale_bits: Tensor, /) -> None: ...
@@ -77,19 +81,6 @@ class QsgdKernels(Protocol):
 
     def add(
         self, payloads: Tensor, num_payloads: int, bits: int, sum_digits: int, words: Tensor, /
-    ) -> None: ...
-
-    def decode_sum(
-        self,
-        words: Tensor,
-        num_shards: int,
-        rows_per_shard: int,
-        zero: int,
-        sum_digits: int,
-        table: Tensor,
-        steps: Tensor,
-        x: Tensor,
-        /,
     ) -> None: ...
 
     def decode_own(

@@ -59,6 +59,12 @@ def backends() -> dict[str, Kernels]:
     return found
 
 
+def look_again() -> None:
+    """Forgets what was found here: the next call looks for native kernels anew, and may warn anew."""
+    for cache in (_native, backends, _say_once):
+        cache.cache_clear()
+
+
 def pick(device: torch.device, name: str | None = None) -> Kernels:
     """The best kernels for a device, or those of the given name."""
     available = backends()

@@ -90,7 +90,7 @@ def _backends() -> Finding:
 
 
 def _netlab() -> Finding:
-    from thinwire.lab.netlab import available
+    from thinwire.lab.net.netlab import available
 
     problem = available()
     if problem is None:
@@ -99,7 +99,7 @@ def _netlab() -> Finding:
 
 
 def _link() -> Finding:
-    from thinwire.lab.link_speed import measure_link
+    from thinwire.lab.net.link_speed import measure_link
 
     try:
         speed = measure_link()

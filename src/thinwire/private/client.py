@@ -55,6 +55,8 @@ class Client:
             self._open()
         except BaseException as error:
             self._leave(error)
+            if isinstance(error, LinkError) and self._met_silence():
+                raise LinkError(f"{error} (it never said a word: if it speaks TLS, give --ca)") from None
             raise
         return self
 
@@ -98,6 +100,10 @@ class Client:
         session_id = terms.confirm(self._channel, fingerprint(self.graph, self.variant))
         self._session = ClientSession(self.graph, self.variant, self._channel, session_id)
         self._session.setup()
+
+    def _met_silence(self) -> bool:
+        """Whether a server was called without TLS and said nothing."""
+        return self._context is None and self._channel.counters.received_bytes == 0
 
     def _ask(self, act: Act, batch: int = 1) -> None:
         self._session.ask(Request(act, batch))

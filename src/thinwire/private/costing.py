@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from thinwire.private.errors import ModelError
 from thinwire.private.ledger import PHASES, Entry, added, by_layer, total
 from thinwire.private.net.graph import Graph
+from thinwire.private.program import prepare_graph
 from thinwire.private.sessions import predicted
 from thinwire.private.variant import Variant
-from thinwire.rate import parse_rate
+from thinwire.texts.rate import parse_rate
 
 Row = dict[str, Any]
 
@@ -17,7 +19,9 @@ def cost_rows(
     graph: Graph, variant: Variant, batch: int, rate: str, round_trip_s: float, operators: bool = False
 ) -> list[Row]:
     """One row per layer (or operator) and phase, then one per phase, then one for all of it."""
-    entries = predicted(graph, variant, batch)
+    if variant.tight_acc and not graph.has_weights:
+        raise ModelError(f"accumulators of {variant.name} come from the weights: give a .twq file")
+    entries = predicted(prepare_graph(graph, variant), variant, batch)
     bytes_per_s = parse_rate(rate) / 8
 
     def row(entry: Entry) -> Row:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thinwire.lab.page import facts, figure_html, heading, page, paragraph, table
+from thinwire.lab.report.page import facts, figure_html, heading, page, paragraph, table
 from thinwire.private.ledger import PHASES, Entry, by_layer, by_operator, total
 
 if TYPE_CHECKING:

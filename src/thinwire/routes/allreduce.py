@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from thinwire.coders.base import Merge, Packer
-from thinwire.groups.base import sum_bytes
-from thinwire.routes.base import Journey, Message, Route
+from torch import Tensor
+
+from thinwire.codecs.coders.base import Merge, Packer
+from thinwire.groups.base import Pending, all_reduce_bytes
+from thinwire.routes.base import Journey, Message, P, Route, Trip
 
 
 class AllReduce(Route):
-    """One all-reduce per parcel; while some travel, the next ones are encoded and those that arrived decoded.
+    """One all-reduce per parcel.
 
     Sums depend on where a value lies in its buffer: bits may change when the buckets do.
     """
@@ -20,22 +22,27 @@ class AllReduce(Route):
     in_place = True
 
     def payload_bytes(self, packer: Packer, world: int) -> int:
-        return packer.num_granules * packer.granule_bytes
+        return packer.payload_bytes
 
     def sent_bytes(self, packer: Packer, world: int) -> int:
-        return sum_bytes(self.payload_bytes(packer, world), world)
+        return all_reduce_bytes(self.payload_bytes(packer, world), world)
 
-    def reduce(self, messages: Sequence[Message], journey: Journey) -> None:
-        parcels = [parcel for message in messages for parcel in message]
-        pendings = []
-        for part, parcel in enumerate(parcels):
-            with journey.clock.stage("encode", part):
-                parcel.encode()
-                parcel.keep()  # now: the sums take the payload's place
-            with journey.clock.stage("travel", part):
-                pendings.append(journey.group.sum_(parcel.payload.view(parcel.packer.wire_dtype)))
-        for part, (parcel, pending) in enumerate(zip(parcels, pendings, strict=True)):
-            with journey.clock.stage("travel", part):
-                pending.wait()
-            with journey.clock.stage("decode", part):
-                parcel.decode(parcel.payload.unsqueeze(0))
+    def messages(self, lanes: Sequence[Sequence[P]]) -> list[list[P]]:
+        """Every parcel by itself: putting several into one buffer would be a copy."""
+        return [[parcel] for message in super().messages(lanes) for parcel in message]
+
+    def send(self, message: Message, index: int, journey: Journey) -> Trip:
+        (parcel,) = message
+        with journey.clock.time("travel", index):
+            sums = parcel.payload.view(parcel.packer.wire_dtype)
+            return _Trip(parcel.payload, journey.group.all_reduce(sums), index, journey)
+
+
+class _Trip(Trip):
+    def __init__(self, payload: Tensor, pending: Pending, index: int, journey: Journey) -> None:
+        self.payload, self.pending, self.index, self.journey = payload, pending, index, journey
+
+    def arrive(self) -> Iterator[Tensor]:
+        with self.journey.clock.time("travel", self.index):
+            self.pending.wait()
+        yield self.payload.unsqueeze(0)

@@ -1,39 +1,38 @@
-"""What a route is: which merges it takes, what it makes a rank send, and how payloads become means."""
+"""What a route is: which merges it takes, what it makes a rank send, and how payloads travel and merge."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from itertools import zip_longest
+from typing import ClassVar, Protocol, TypeVar
 
 from torch import Tensor
 
 from thinwire.clock import Clock
-from thinwire.codec import Codec
-from thinwire.coders.base import Merge, Packer
+from thinwire.codecs.codec import Codec
+from thinwire.codecs.coders.base import Merge, Packer
 from thinwire.errors import PlanError
 from thinwire.groups.base import Group
-from thinwire.scratch import Scratch
+from thinwire.tensors.scratch import Scratch
 
 
 class Parcel(Protocol):
-    """One part of a lane on its way: the bytes it sends, and what is done with them, in this order."""
+    """What a route sees of a part of a lane: its bytes, and what is needed to merge them."""
 
-    packer: Packer
-    payload: Tensor
+    @property
+    def packer(self) -> Packer: ...
 
-    def encode(self) -> None:
-        """Fills the payload."""
+    @property
+    def payload(self) -> Tensor: ...
 
-    def keep(self) -> None:
-        """Takes note of what the payload does not carry; it must be intact and may be on its way."""
+    @property
+    def agreed(self) -> Tensor: ...
 
-    def merge(self, payloads: Tensor, sums: Tensor) -> None:
-        """Adds up the payloads of all ranks."""
 
-    def decode(self, sums: Tensor) -> None:
-        """Merged payloads (or, if they do not merge, those of all ranks) to the mean."""
+P = TypeVar("P", bound=Parcel)
+Message = Sequence[Parcel]  # parcels of several lanes that travel together
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,15 @@ class Journey:
     clock: Clock
 
 
-Message = Sequence[Parcel]
+class Trip(ABC):
+    """One message on its way. Its buffers are its own, because several trips are under way at once."""
+
+    def merge(self) -> None:  # noqa: B027 - many trips have one leg only
+        """Between two legs: waits for the first, merges what came, and starts the second."""
+
+    @abstractmethod
+    def arrive(self) -> Iterator[Tensor]:
+        """Waits for the end; gives, parcel by parcel, what its packer decodes. Decode it before the next."""
 
 
 class Route(ABC):
@@ -53,9 +60,7 @@ class Route(ABC):
 
     name: ClassVar[str]
     takes: ClassVar[frozenset[Merge]]
-    in_place: ClassVar[bool] = (
-        False  # True: sums arrive where the payload was, so it may be the gradient itself
-    )
+    in_place: ClassVar[bool] = False  # True: sums arrive where the payload was, even in the gradient itself
 
     def check(self, codec: Codec) -> None:
         """Refuses codecs whose payloads this route cannot merge."""
@@ -73,9 +78,14 @@ class Route(ABC):
     def sent_bytes(self, packer: Packer, world: int) -> int:
         """What one rank sends for a part, beyond agreeing; exact."""
 
+    def messages(self, lanes: Sequence[Sequence[P]]) -> list[list[P]]:
+        """The parcels of lanes as messages: the first parts of all lanes travel together, then the second."""
+        rounds = zip_longest(*lanes)
+        return [[parcel for parcel in parcels if parcel is not None] for parcels in rounds]
+
     @abstractmethod
-    def reduce(self, messages: Sequence[Message], journey: Journey) -> None:
-        """Encodes and sends all parcels and writes the means; the parcels of a message travel together."""
+    def send(self, message: Message, index: int, journey: Journey) -> Trip:
+        """Starts the first leg of a message; `index` counts the messages of a bucket."""
 
 
 def default_route_name(codec: Codec) -> str:
@@ -83,15 +93,3 @@ def default_route_name(codec: Codec) -> str:
     if codec.merge is Merge.SUM:
         return "allreduce"
     return "sharded" if codec.merge is Merge.INT else "allgather"
-
-
-def encode_all(message: Message, clock: Clock, part: int) -> None:
-    with clock.stage("encode", part):
-        for parcel in message:
-            parcel.encode()
-
-
-def keep_all(message: Message, clock: Clock, part: int) -> None:
-    with clock.stage("encode", part):
-        for parcel in message:
-            parcel.keep()

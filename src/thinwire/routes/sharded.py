@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 from torch import Tensor
 
-from thinwire.coders.base import Merge, Packer
-from thinwire.coders.gather import aligned
-from thinwire.groups.base import Pending, gather_bytes, swap_bytes
-from thinwire.routes.base import Journey, Message, Route, encode_all, keep_all
+from thinwire.codecs.coders.base import Merge, Packer
+from thinwire.codecs.coders.gather import aligned
+from thinwire.groups.base import Pending, all_gather_bytes, all_to_all_bytes
+from thinwire.routes.base import Journey, Message, Route, Trip
 
 
 class Sharded(Route):
@@ -18,8 +18,6 @@ class Sharded(Route):
     1. all-to-all of the packed shards (a shard is a whole number of granules, the same for every owner)
     2. every owner merges what it received, in rank order
     3. all-gather of the merged shards; for shared-scale integers this is exact: no second rounding
-
-    Messages follow each other: while one travels, the next is encoded, and what arrived first is decoded.
     """
 
     name = "sharded"
@@ -29,55 +27,43 @@ class Sharded(Route):
         return _shard_bytes(packer, world) * world
 
     def sent_bytes(self, packer: Packer, world: int) -> int:
-        gathered = aligned(_sum_bytes(packer, world))
-        return swap_bytes(self.payload_bytes(packer, world), world) + gather_bytes(gathered, world)
+        gathered = aligned(_merged_bytes(packer, world))
+        return all_to_all_bytes(self.payload_bytes(packer, world), world) + all_gather_bytes(gathered, world)
 
-    def reduce(self, messages: Sequence[Message], journey: Journey) -> None:
-        trips = [_Trip(message, index, journey) for index, message in enumerate(messages)]
-        for step in (_Trip.send, _Trip.merge, _Trip.arrive):
-            for trip in trips:
-                step(trip)
+    def send(self, message: Message, index: int, journey: Journey) -> Trip:
+        return _Trip(message, index, journey)
 
 
-class _Trip:
-    """One message on its way; its buffers are its own, because several trips are under way at once."""
+class _Trip(Trip):
+    """Two legs: shards to their owners, then sums to everybody."""
 
     def __init__(self, message: Message, index: int, journey: Journey) -> None:
         self.message, self.index, self.journey = message, index, journey
         self.world = journey.group.size
-        self.pending: Pending
-        self.received: Tensor
         self.gathered: Tensor
-
-    def send(self) -> None:
-        """Encode, start the all-to-all, and note meanwhile what is held back."""
-        encode_all(self.message, self.journey.clock, self.index)
-        with self.journey.clock.stage("travel", self.index):
+        with journey.clock.time("travel", index):
             rows = self._rows()
             self.received = self._take("received", rows.numel())
-            self.pending = self.journey.group.swap(rows, self.received)
-        keep_all(self.message, self.journey.clock, self.index)
+            self.pending: Pending = journey.group.all_to_all(rows, self.received)
 
     def merge(self) -> None:
         """Wait for the shards this rank owns, add them up, and start the all-gather."""
-        with self.journey.clock.stage("travel", self.index):
+        with self.journey.clock.time("travel", self.index):
             self.pending.wait()
-        with self.journey.clock.stage("merge", self.index):
+        with self.journey.clock.time("merge", self.index):
             owned = self._merge_owned()
-        with self.journey.clock.stage("travel", self.index):
+        with self.journey.clock.time("travel", self.index):
             self.gathered = self._take("gathered", owned.numel() * self.world)
-            self.pending = self.journey.group.gather(owned, self.gathered)
+            self.pending = self.journey.group.all_gather(owned, self.gathered)
 
-    def arrive(self) -> None:
-        """Wait for all sums and decode them."""
-        with self.journey.clock.stage("travel", self.index):
+    def arrive(self) -> Iterator[Tensor]:
+        with self.journey.clock.time("travel", self.index):
             self.pending.wait()
-        with self.journey.clock.stage("decode", self.index):
-            start = 0
-            for parcel in self.message:
-                nbytes = _sum_bytes(parcel.packer, self.world)
-                parcel.decode(self.gathered[:, start : start + nbytes])
-                start += aligned(nbytes)
+        start = 0
+        for parcel in self.message:
+            nbytes = _merged_bytes(parcel.packer, self.world)
+            yield self.gathered[:, start : start + nbytes]
+            start += aligned(nbytes)
 
     def _rows(self) -> Tensor:
         """Row r holds what goes to rank r: its shard of every parcel."""
@@ -92,12 +78,13 @@ class _Trip:
         return rows
 
     def _merge_owned(self) -> Tensor:
-        sizes = [_sum_bytes(parcel.packer, self.world) for parcel in self.message]
+        sizes = [_merged_bytes(parcel.packer, self.world) for parcel in self.message]
         owned = self.journey.scratch.take(f"owned {self.index}", sum(map(aligned, sizes)))
         start = shard_start = 0
         for parcel, size in zip(self.message, sizes, strict=True):
             shard = _shard_bytes(parcel.packer, self.world)
-            parcel.merge(self.received[:, shard_start : shard_start + shard], owned[start : start + size])
+            payloads, sums = self.received[:, shard_start : shard_start + shard], owned[start : start + size]
+            parcel.packer.merge(payloads, parcel.agreed, sums)
             owned[start + size : start + aligned(size)] = 0
             start, shard_start = start + aligned(size), shard_start + shard
         return owned
@@ -114,5 +101,5 @@ def _shard_bytes(packer: Packer, world: int) -> int:
     return _shard_granules(packer, world) * packer.granule_bytes
 
 
-def _sum_bytes(packer: Packer, world: int) -> int:
-    return packer.sum_bytes(_shard_granules(packer, world))
+def _merged_bytes(packer: Packer, world: int) -> int:
+    return packer.merged_bytes(_shard_granules(packer, world))

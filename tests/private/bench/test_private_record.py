@@ -40,14 +40,15 @@ def test_a_damaged_line_is_told(tmp_path: Path) -> None:
 def test_tables_are_made_from_records_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = Records("ladder", tmp_path)
     for name, size in (("B0", 1000), ("S6", 100)):
-        row = {"net": "digits", "variant": name, "bytes": size, "predicted_bytes": size, "online_bytes": 10}
-        records.once({"rung": name}, lambda row=row: {**row, "flights": 3, "mismatches": 0})
+        sizes = {"bytes": size, "predicted_bytes": size, "online_bytes": 10}
+        row = {"net": "digits", "variant": name, **sizes, "flights": 3, "mismatches": 0}
+        records.once({"rung": name}, row.copy)
     (tmp_path / "docs").mkdir()
     page = tmp_path / "docs" / "private.md"
     page.write_text("before\n<!-- tables -->\nstale\n<!-- end of tables -->\nafter\n")
     monkeypatch.chdir(tmp_path)
-    (row,) = documents(Wishes(records=tmp_path), lambda text: None)
-    assert "| S6 | 100 | 0.0 | 10.00x |" in row["text"]
+    (printed,) = documents(Wishes(records=tmp_path), lambda text: None)
+    assert "| S6 | 100 | 0.0 | 10.00x |" in printed["text"]
     assert page.read_text().startswith("before\n<!-- tables -->\n### The ladder")
     assert page.read_text().endswith("<!-- end of tables -->\nafter\n")
     assert "stale" not in page.read_text()

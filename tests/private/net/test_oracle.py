@@ -54,11 +54,11 @@ def test_every_node_is_what_its_definition_says(bits: str) -> None:
     found = {name: value[0] for name, value in trace(graph, random_pictures(graph, 1)).items()}
     for node in graph.of(Conv):
         np.testing.assert_array_equal(found[node.name], slow_conv(node, found[node.sources[0]]))
-    for node in graph.of(Requant):
-        x, y = found[node.sources[0]], found[node.name]
+    for requant in graph.of(Requant):
+        x, y = found[requant.sources[0]], found[requant.name]
         for before, after in zip(x.flat, y.flat, strict=True):
-            exact = int(np.floor(int(before) / 2**node.shift + 0.5))
-            assert after == min(max(exact, 0), 2**node.value.bits - 1)
+            exact = int(np.floor(int(before) / 2**requant.shift + 0.5))
+            assert after == min(max(exact, 0), 2**requant.value.bits - 1)
     pooled = found["max"]
     assert pooled[1, 0, 2] == found["stem"][1, 0:2, 4:6].max()
     add = graph["add2"]

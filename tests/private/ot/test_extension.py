@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from tests.private.pair import KINDS, Pair
+from pair import KINDS, Pair
 
 from thinwire.private.errors import MissingError, ModelError, ProtocolError
 from thinwire.private.message import Message, traffic
@@ -108,18 +108,19 @@ def test_indices_are_handed_out_once(pair: Pair) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_transcript_is_pinned(kind: str) -> None:
+    from thinwire.private.link.channel import Buffer
     from thinwire.private.link.memory import MemoryChannel
 
     seen = hashlib.sha256()
-    push = MemoryChannel._push
+    send = MemoryChannel.send
 
-    def record(channel: MemoryChannel, message: memoryview) -> None:
-        sent[id(channel)] = sent.get(id(channel), b"") + bytes(message)
-        push(channel, message)
+    def record(channel: MemoryChannel, data: Buffer) -> None:
+        sent[id(channel)] = sent.get(id(channel), b"") + bytes(memoryview(data).cast("B"))
+        send(channel, data)
 
     sent: dict[int, bytes] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MemoryChannel, "_push", record)
+        patch.setattr(MemoryChannel, "send", record)
         pair = Pair(kind)
     for party in (pair.server, pair.client):
         seen.update(sent[id(party.channel)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.private.ot.twin import Stream, TwinReceiver, TwinSender, derive, tweaked_hash
+from twin import Stream, TwinReceiver, TwinSender, derive, tweaked_hash
 
 from thinwire.private.ot.kind import OtKind
 from thinwire.private.ot.native import native

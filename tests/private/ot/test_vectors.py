@@ -7,11 +7,11 @@ import contextlib
 import hashlib
 
 import numpy as np
+import plain_aes
+import plain_ristretto
 import pytest
-from tests.private.ot import plain_aes, plain_ristretto
 
-from thinwire.private.ot import group
-from thinwire.private.ot.group import Group, ristretto255
+from thinwire.private.ot.group import Group, from_libsodium, ristretto255
 from thinwire.private.ot.native import native
 from thinwire.private.ot.prg import Prg, as_bytes
 
@@ -48,7 +48,7 @@ ECB = {
 def groups() -> list[Group]:
     found = [ristretto255()]
     with contextlib.suppress(OSError, AttributeError):
-        found.append(group._from_libsodium())
+        found.append(from_libsodium())
     return found
 
 

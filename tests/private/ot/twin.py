@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import hashlib
 
-from tests.private.ot import plain_aes
-from tests.private.ot import plain_ristretto as curve
+import plain_aes
+import plain_ristretto as curve
 
 
 def xor(*parts: bytes) -> bytes:

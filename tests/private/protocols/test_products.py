@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from tests.private.pair import Pair, both
+from pair import Pair, both
 
 from thinwire.private.ot.prg import Words
 from thinwire.private.protocols.extend import SIRNN, UNKNOWN
 from thinwire.private.protocols.linear import ActivationBits, Shape, WeightBits, ring_matmul
-from thinwire.private.protocols.operator import Operator
 from thinwire.private.protocols.ring import encode, reduce
 from thinwire.private.protocols.sirnn import Sirnn, SirnnSwapped
 
@@ -41,7 +42,7 @@ def shares(shape: Shape, top: int, width: int) -> tuple[Words, Words, Words]:
     return x, x0, reduce(x - x0, width)
 
 
-def check(pair: Pair, operator: Operator, shape: Shape, width: int, x: tuple[Words, Words, Words]) -> None:
+def check(pair: Pair, operator: Any, shape: Shape, width: int, x: tuple[Words, Words, Words]) -> None:
     w = weights(shape)
     y0, y1 = pair.run(operator, lambda p: operator.run(p, w, x[1]), lambda p: operator.run(p, None, x[2]))
     expected = encode(w @ x[0].astype(np.int64), width).reshape(shape.d1, shape.d3)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tests.private.pair import Pair, both
+from pair import Pair, both
 
 from thinwire.private.message import CLIENT, SERVER
 from thinwire.private.ot.kind import OtKind
@@ -43,7 +43,7 @@ def spread(secret: int, shape: tuple[int, int]) -> np.ndarray:
 
 
 SHAPE = Shape(8, 12, 64, 3)
-Pull = Callable[..., memoryview]
+Receive = Callable[..., memoryview]
 Run = Callable[[Operator, Party, int], object]
 PLAIN: Run = lambda op, party, secret: op.run(party, number(secret))  # type: ignore[attr-defined]  # noqa: E731
 PRODUCT: Run = lambda op, party, secret: op.run(  # type: ignore[attr-defined]  # noqa: E731
@@ -91,14 +91,17 @@ def views(pair: Pair, operator: Operator, run: Run, secrets: tuple[int, int]) ->
     received: list[list[np.ndarray]] = [[], []]
     parties = (pair.server, pair.client)
     for role, party in enumerate(parties):
-        pull = type(party.channel)._pull
+        receive = type(party.channel).receive
 
-        def record(num_bytes: int, role: int = role, party: Party = party, pull: Pull = pull) -> memoryview:
-            message = pull(party.channel, num_bytes)
-            received[role].append(np.frombuffer(message, np.uint8))
+        def record(
+            num_bytes: int, role: int = role, party: Party = party, receive: Receive = receive
+        ) -> memoryview:
+            message = receive(party.channel, num_bytes)
+            if num_bytes:
+                received[role].append(np.frombuffer(message, np.uint8))
             return message
 
-        party.channel._pull = record  # type: ignore[method-assign]
+        party.channel.receive = record  # type: ignore[method-assign]
     try:
         shares = both(
             lambda: run(operator, pair.server, secrets[SERVER]),
@@ -106,7 +109,7 @@ def views(pair: Pair, operator: Operator, run: Run, secrets: tuple[int, int]) ->
         )
     finally:
         for party in parties:
-            del party.channel._pull
+            del party.channel.receive
     for role, share in enumerate(shares):
         for each in share if isinstance(share, list) else [share]:
             received[role].append((np.asarray(each).reshape(-1) & 0xFF).astype(np.uint8))

@@ -9,7 +9,7 @@ import pytest
 from thinwire.errors import LabError
 from thinwire.private.bench.record import Records
 from thinwire.private.net.twq import read_twq
-from thinwire.private.train.pareto import Row, picture, points, table, verdict
+from thinwire.private.train.pareto import Row, alike, picture, points, table, verdict
 from thinwire.private.train.plans import plan_for
 from thinwire.private.train.prices import picture_bytes, priced
 from thinwire.private.train.study import Study
@@ -68,6 +68,14 @@ def test_the_table_and_the_verdict_tell_wins_and_losses() -> None:
     )
     with pytest.raises(LabError, match="no run of other on t is recorded"):
         points(ROWS, "t", "other")
+
+
+def test_only_runs_of_equal_training_are_drawn_together() -> None:
+    trained = {"epochs": 1.0, "float_epochs": 10.0}
+    first, second = ({**ROWS[3], **trained, "measure": "fisher", "accuracy": a} for a in (0.1, 0.2))
+    uniform = {**ROWS[1], **trained}
+    others = [{**uniform, "epochs": 4.0}, {**first, "measure": "hutchinson"}]
+    assert alike([uniform, first, *others, second], 1, 10, "fisher") == [uniform, second]
 
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:

@@ -18,7 +18,16 @@ from thinwire.private.train.fit import Schedule, fit
 from thinwire.private.train.pictures import load_pictures
 from thinwire.private.train.qnet import QNet
 from thinwire.private.train.search import Space, search
-from thinwire.private.train.sensitivity import Asked, Omega, fisher, hutchinson, traces_of_hessian
+from thinwire.private.train.sensitivity import (
+    Asked,
+    Omega,
+    fisher,
+    full_fisher,
+    hutchinson,
+    net_folded,
+    rounded,
+    traces_of_hessian,
+)
 
 DRAW = partial(build, "digits")
 SPACE = Space(DRAW, read_bits("W4A4"), (2, 4, 6), (2, 4))
@@ -85,6 +94,20 @@ def test_fisher_is_the_squared_first_order_loss(trained: QNet) -> None:
     found = fisher(trained, data.x[:1], data.y[:1], wide)
     assert found.layers["fc"][16, 16] < 1e-6 * max(1.0, found.layers["conv2"][3, 16])
     assert found.layers["conv2"][3, 16] > 1e3 * found.layers["conv2"][16, 16]
+
+
+def test_full_fisher_is_the_slope_along_the_error(trained: QNet) -> None:
+    """Half the square of what the loss changes by, to first order, on the way to the rounded weights."""
+    data = load_pictures("digits")
+    asked = Asked({"conv3": [(3, 16)]}, {})
+    expected = 0.0
+    for x, y in zip(data.x[:4, None], data.y[:4, None], strict=True):
+        net = net_folded(trained)
+        weight = net.layer("conv3").weight
+        (slope,) = torch.autograd.grad(functional.cross_entropy(net(x), y), weight)
+        expected += 0.5 * float((slope * (rounded(weight, 3, signed=True) - weight.detach())).sum()) ** 2
+    found = full_fisher(trained, data.x[:4], data.y[:4], asked).layers["conv3"][3, 16]
+    assert found == pytest.approx(expected, rel=0.02)
 
 
 def test_hutchinson_estimates_the_trace() -> None:

@@ -6,25 +6,10 @@ bits `bits * k` and up; word p of that number is word 32 * p + j of the granule.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
-from thinwire.kernels.reference.lane import ROW
-
-
-def field_rows(bits: int) -> int:
-    """Rows of a granule.
-
-    >>> [field_rows(bits) for bits in range(1, 9)]
-    [32, 16, 32, 8, 32, 16, 32, 4]
-    """
-    return 32 // math.gcd(bits, 32)
-
-
-def field_granule_bytes(bits: int) -> int:
-    return ROW * bits * field_rows(bits) // 8
+from thinwire.kernels.sizes import ROW, field_granule_bytes, field_rows
 
 
 def pack_fields(codes: Tensor, bits: int) -> Tensor:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-ROW = 32
+from thinwire.kernels.sizes import ROW
+
 INF_BITS = 0x7F800000
 CHUNK = 4096  # numbers of a sum that are added one after the other, and
 _LANES = 16  # accumulators in it; both are part of the definition of a sum's bits

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from thinwire.kernels.reference.fields import field_granule_bytes, field_rows, pack_fields, unpack_fields
-from thinwire.kernels.reference.lane import INF_BITS, ROW, max_bits, ordered_sum
+from thinwire.kernels.reference.fields import pack_fields, unpack_fields
+from thinwire.kernels.reference.lane import INF_BITS, max_bits, ordered_sum
+from thinwire.kernels.sizes import ROW, field_granule_bytes, field_rows, stream_bytes
 
 SAMPLE = 4096  # numbers on which the error of a fit is measured, at most
 FIRST_NORMAL = 0x00800000
@@ -28,15 +29,6 @@ def positive_codes(bits: int) -> int:
     (127, 511)
     """
     return ((1 << bits) - 1) // 2
-
-
-def stream_bytes(numel: int, bits: int) -> int:
-    """Bytes of that many codes: whole rows of 32, whole words of 32 columns.
-
-    >>> stream_bytes(1, 10), stream_bytes(6_553_600, 10)
-    (128, 8192000)
-    """
-    return 4 * ROW * -(-(-(-numel // ROW) * bits) // 32)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Ternary kernels in plain torch: statistics, stochastic ternarizing, packing, integer sums, decoding.
+"""TernGrad kernels in plain torch: statistics, stochastic ternarizing, packing, integer sums, decoding.
 
 A lane is a sequence of rows of 32 elements; every tensor starts on a granule (`digits` rows). Digit k of
 byte or word j of a granule is element 32 * k + j, the leading digit first. See docs/wire.md.
@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from thinwire.kernels.reference.hashing import counters, random24
-from thinwire.kernels.reference.lane import INF_BITS, ROW, blocks, max_bits, ordered_sum, scatter_rows, spread
+from thinwire.kernels.reference.lane import INF_BITS, blocks, max_bits, ordered_sum, scatter_rows, spread
 from thinwire.kernels.reference.words import decode_sum, pack_sums
+from thinwire.kernels.sizes import ROW
 
 __all__ = ["add", "decode_own", "decode_sum", "encode", "scales"]
 

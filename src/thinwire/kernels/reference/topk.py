@@ -11,6 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from thinwire.kernels.sizes import high_bits
+
 COLUMNS = 9
 _NAN = 0x7FC00000
 _MOST = torch.finfo(torch.float32).max
@@ -68,14 +70,6 @@ def _add(indices: Tensor, table: Tensor, values: Tensor, factor: float, x: Tenso
         places = (first + chosen).flatten().unsqueeze(1) * group + torch.arange(group, device=x.device)
         scaled = values[value : value + places.numel()] * factor
         x[offset : offset + count * chunk * group].index_add_(0, places.flatten(), scaled)
-
-
-def high_bits(chunk: int, k: int, low_bits: int) -> int:
-    """Bits that the high parts of a chunk's k indices take."""
-    highest = (chunk - 1) >> low_bits
-    if highest == 0 or k == chunk:
-        return 0
-    return chunk if low_bits == 0 else highest + k
 
 
 def _runs(table: Tensor) -> list[list[int]]:

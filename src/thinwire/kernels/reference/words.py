@@ -8,7 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from thinwire.kernels.reference.lane import ROW, scatter_rows
+from thinwire.kernels.reference.lane import scatter_rows
+from thinwire.kernels.sizes import ROW
 
 
 def pack_sums(sums: Tensor, base: int, sum_digits: int, words: Tensor) -> None:

@@ -15,18 +15,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thinwire.catalog import parse
+from thinwire.codecs.catalog import parse
 from thinwire.controls.observation import Observation
-from thinwire.engine import Bucket, Engine
 from thinwire.errors import CodecError, LabError
+from thinwire.exchange.bucket import Bucket
+from thinwire.exchange.engine import Engine
+from thinwire.exchange.state import gathered_state, load_state
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.kernels import pick
-from thinwire.lab.asked import read_asked
-from thinwire.names import CODECS
-from thinwire.plan import Plan
-from thinwire.policy import Model, Policy
-from thinwire.spec import Layout, Spec
-from thinwire.state import gathered_state, load_state
+from thinwire.lab.run.codec_choice import read_codec_choice
+from thinwire.plans.model import Model
+from thinwire.plans.plan import Plan
+from thinwire.plans.policy import Policy
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
+from thinwire.texts.names import CODECS
 
 WORLDS = (1, 2, 4)
 STEPS = 30
@@ -48,7 +51,7 @@ CHAINS = (
     "terngrad:scales=own,block=320,wire=2bit",
     "topk:0.05 >> fp16",
 )
-MEMORIES = ("none", "residual", "momentum:0.8,mask=off", "momentum:nesterov=on,clip=1.0")
+MEMORIES = ("none", "residual", "momentum:0.8,mask=off", "momentum:nesterov=on,clip=1.0", "ef21")
 CONTROLS = ("steps:0=1/7=0.5/20=0.1", "epochs:0=1/1=0.5", "diminish", "diminish:theorem", "guard:window=2")
 
 
@@ -82,8 +85,8 @@ def digests(texts: tuple[str, ...], kernels: str | None = None, steps: int = STE
 
 
 def _digest_of(text: str, world: int, kernels: str | None, steps: int) -> Digest:
-    asked = read_asked(text)
-    plan = Plan.of(Policy.of(asked.codec, keep_dense=()), Model(SPECS), world, **asked.options())
+    choice = read_codec_choice(text)
+    plan = Plan.of(Policy.of(choice.codec, keep_dense=()), Model(SPECS), world, **choice.options())
 
     def work(group: ThreadGroup) -> tuple[str, bool]:
         engine, seen = _engine(plan, group, kernels), hashlib.blake2b(digest_size=8)
@@ -117,7 +120,7 @@ def _step(engine: Engine, step: int) -> bytes:
     engine.end_step()
     if engine.steering.listens:
         loss = 2.0 / (1 + step) if step < 12 else 3.0 + step
-        engine.steering.note(Observation.of(loss, lr=0.5 / (1 + step), epoch=step // 10))
+        engine.steering.observe(Observation.of(loss, lr=0.5 / (1 + step), epoch=step // 10))
     return buffer.numpy().tobytes()
 
 

@@ -16,25 +16,27 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from thinwire.engine import Bucket, Engine
-from thinwire.groups.base import Group, Pending, sum_bytes
+from thinwire.exchange.bucket import Bucket
+from thinwire.exchange.engine import Engine
+from thinwire.groups.base import Group, Pending, all_reduce_bytes
 from thinwire.groups.emulated import Emulated, Link
 from thinwire.groups.torch import TorchGroup
 from thinwire.groups.traced import Traced
 from thinwire.lab.bench.gradient import bench_plan
-from thinwire.lab.bench.spread import Spread, ratios
+from thinwire.lab.bench.timing import timed
 from thinwire.lab.bench.trace import WIRE, WORK, Bar
-from thinwire.lab.bench.worker import join, leave, timed
-from thinwire.lane import step_bytes
-from thinwire.plan import Stretch, mean_bytes
-from thinwire.spec import Layout
+from thinwire.lab.net.rendezvous import join, leave
+from thinwire.lab.spread import Spread, ratios
+from thinwire.plans.lane import step_bytes
+from thinwire.plans.plan import Stretch, mean_bytes
+from thinwire.tensors.layout import Layout
 
 Row = dict[str, Any]
 TORCH = "torch-allreduce"  # torch.distributed.all_reduce of the fp32 tensor: what thinwire must beat
 
 
 @dataclass(frozen=True)
-class Job:
+class ExchangeJob:
     """What the workers are told."""
 
     codecs: tuple[str, ...]
@@ -71,7 +73,7 @@ def main(path: Path) -> None:
     """Every worker: all codecs take turns; rank 0 prints one row per codec."""
     values = json.loads(path.read_text())
     lists = {name: tuple(values[name]) for name in ("codecs", "pipelines")}
-    job = Job(**{**values, **lists})
+    job = ExchangeJob(**{**values, **lists})
     join(path)
     x = torch.randn(job.numel, generator=torch.Generator().manual_seed(dist.get_rank()))
     buffer = torch.empty_like(x)
@@ -97,19 +99,19 @@ def main(path: Path) -> None:
     leave()
 
 
-def _group(job: Job) -> Group:
+def _group(job: ExchangeJob) -> Group:
     group = TorchGroup()
     group.connect()
     return Emulated(group, Link(job.rate)) if job.emulated else group
 
 
-def _torch(buffer: torch.Tensor, job: Job) -> Variant:
+def _torch(buffer: torch.Tensor, job: ExchangeJob) -> Variant:
     group = _group(job)
-    sent = sum_bytes(4 * job.numel, group.size)
-    return Variant(TORCH, True, lambda: _wait(group.sum_(buffer)), "", sent, sent)
+    sent = all_reduce_bytes(4 * job.numel, group.size)
+    return Variant(TORCH, True, lambda: _wait(group.all_reduce(buffer)), "", sent, sent)
 
 
-def _variant(codec: str, pipeline: bool, buffer: torch.Tensor, x: torch.Tensor, job: Job) -> Variant:
+def _variant(codec: str, pipeline: bool, buffer: torch.Tensor, x: torch.Tensor, job: ExchangeJob) -> Variant:
     """The codec after a step in each of its earlier phases, in which it learns what the timed one needs."""
     traced = Traced(_group(job))
     plan = bench_plan(codec, job.numel, traced.size)
@@ -127,7 +129,7 @@ def _variant(codec: str, pipeline: bool, buffer: torch.Tensor, x: torch.Tensor, 
     for stretch in stretches[: stretches.index(timed)]:
         buffer.copy_(x)
         act(stretch)
-    lanes = plan.lanes(bucket.layout, engine.place, timed.first, engine.notes, part_numel)
+    lanes = plan.lanes(bucket.layout, engine.context, timed.first, engine.learned, part_numel)
     parts = max(len(lane.parts) for lane in lanes)
     mean = mean_bytes(stretches)
     return Variant(codec, pipeline, act, timed.phase, step_bytes(lanes), mean, parts, engine, traced)
@@ -159,12 +161,12 @@ def _trace(variant: Variant, buffer: torch.Tensor, x: torch.Tensor) -> list[Bar]
     ]
 
 
-def _rows(job: Job, variants: list[Variant]) -> Iterator[Row]:
+def _rows(job: ExchangeJob, variants: list[Variant]) -> Iterator[Row]:
     times = {variant.name: variant.times for variant in variants}
     base = "dense" if "dense" in times else TORCH
     speedups, against_torch = ratios(times, base), ratios(times, TORCH)
     for variant in variants:
-        name, spread = variant.name, Spread.of([1e3 * s for s in variant.times])
+        name, spread = variant.name, Spread.of(1e3 * s for s in variant.times)
         yield {
             "codec": variant.codec,
             "pipeline": variant.pipeline,
@@ -174,9 +176,9 @@ def _rows(job: Job, variants: list[Variant]) -> Iterator[Row]:
             "rate": job.rate,
             "numel": job.numel,
             "time_ms": spread.median,
-            "time_ms_quartiles": [spread.low, spread.high],
+            "time_ms_quartiles": spread.quartiles,
             "speedup_vs_dense": speedups[name].median,
-            "speedup_quartiles": [speedups[name].low, speedups[name].high],
+            "speedup_quartiles": speedups[name].quartiles,
             "speedup_vs_torch": against_torch[name].median,
             "bytes_per_worker": Spread.of(variant.sent).median,
             "planned_bytes_per_worker": variant.planned_bytes,

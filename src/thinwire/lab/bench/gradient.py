@@ -6,9 +6,10 @@ import math
 
 import thinwire as tw
 from thinwire.errors import LabError
-from thinwire.plan import Plan
-from thinwire.policy import Model, Policy
-from thinwire.spec import Spec
+from thinwire.plans.model import Model
+from thinwire.plans.plan import Plan
+from thinwire.plans.policy import Policy
+from thinwire.tensors.spec import Spec
 
 
 def gradient_spec(codec: str, numel: int) -> Spec:

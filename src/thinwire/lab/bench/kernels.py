@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,56 +10,57 @@ import torch
 from torch import Tensor
 
 import thinwire as tw
-from thinwire.codec import BoundCodec
-from thinwire.coders.base import Place
+from thinwire.codecs.bound import BoundCodec
+from thinwire.codecs.coders.base import Context
+from thinwire.codecs.stages.base import Learned
 from thinwire.kernels import Kernels, backends
-from thinwire.key import Key
 from thinwire.lab.bench.gradient import bench_plan
-from thinwire.spec import Layout
-from thinwire.stages.base import Notes
+from thinwire.lab.spread import Spread
+from thinwire.tensors.key import Key
+from thinwire.tensors.layout import Layout
 
 Row = dict[str, Any]
 WORLD = 4  # whose sums are decoded
 
 
-class Subject:
+class CodecOnTensor:
     """One codec on one tensor: what a rank does in a step, without the network."""
 
     def __init__(self, codec: str, x: Tensor, kernels: Kernels) -> None:
         self.x, self.out = x, torch.zeros_like(x)
-        self.bound = self._settled(codec, Place(WORLD, 0, torch.device("cpu"), kernels))
+        self.bound = self._settled(codec, Context(WORLD, 0, torch.device("cpu"), kernels))
         packer = self.bound.packer
         self.payload = torch.zeros(packer.num_granules * packer.granule_bytes, dtype=torch.uint8)
-        self.agreed = self.bound.offer(self._numbers())
+        self.agreed = self.bound.maxima(self._numbers())
         self.encode()
         payloads = self.payload.expand(WORLD, -1).contiguous()
-        self.sums = torch.zeros(packer.sum_bytes(packer.num_granules), dtype=torch.uint8)
+        self.sums = torch.zeros(packer.merged_bytes(packer.num_granules), dtype=torch.uint8)
         packer.merge(payloads, self.agreed, self.sums)
         self.payloads = payloads
 
-    def _settled(self, codec: str, place: Place) -> BoundCodec:
+    def _settled(self, codec: str, context: Context) -> BoundCodec:
         """In the phase in which it sends least, after a step in each one before that."""
         plan = bench_plan(codec, self.x.numel(), WORLD)
-        notes: Notes = {}
+        learned: Learned = {}
         layout = Layout.packed(entry.spec for entry in plan.entries)
         stretches = plan.stretches()
         timed = min(stretches, key=lambda stretch: stretch.step_bytes)
         for stretch in stretches[: stretches.index(timed)]:
-            self.bound = tw.parse(codec).bind(layout, place, stretch.first, notes)
+            self.bound = tw.parse(codec).bind(layout, context, stretch.first, learned)
             self.bound.learn(self.bound.finish(self._numbers(), self.out), self.x)
-        return tw.parse(codec).bind(layout, place, timed.first, notes)
+        return tw.parse(codec).bind(layout, context, timed.first, learned)
 
     def encode(self) -> None:
         """Statistics and packing: all that stands between a gradient and its payload."""
         y = self._numbers()
-        self.agreed = self.bound.offer(y)
+        self.agreed = self.bound.maxima(y)
         self.bound.packer.encode(y, self.agreed, Key(0, 0, 0), self.payload)
 
     def _numbers(self) -> Tensor:
         """What the coder sees. No rank but this one, so what the stages offer is what was agreed."""
         y = self.x
         for stage in self.bound.stages:
-            y = stage.forward(y, stage.offer(y))
+            y = stage.forward(y, stage.summands(y))
         return y
 
     def merge(self) -> None:
@@ -82,7 +82,7 @@ def bench_kernels(
     x = torch.randn(numel, generator=torch.Generator().manual_seed(0))
     target = torch.zeros_like(x)
     for codec in codecs:
-        fast = Subject(codec, x, chosen)
+        fast = CodecOnTensor(codec, x, chosen)
         acts: dict[str, Callable[[], object]] = {
             "copy": lambda: target.copy_(x),
             "encode": fast.encode,
@@ -90,7 +90,7 @@ def bench_kernels(
             "decode": fast.decode,
         }
         times = _turns(acts, repeats)
-        slow = Subject(codec, x, available["reference"])
+        slow = CodecOnTensor(codec, x, available["reference"])
         reference = _turns({"encode": slow.encode, "decode": slow.decode}, 2)
         yield _row(codec, numel, chosen.name, fast, times, reference)
 
@@ -111,14 +111,14 @@ def _row(
     codec: str,
     numel: int,
     kernels: str,
-    fast: Subject,
+    fast: CodecOnTensor,
     times: dict[str, list[float]],
     reference: dict[str, list[float]],
 ) -> Row:
-    median = {name: statistics.median(values) for name, values in times.items()}
+    median = {name: Spread.of(values).median for name, values in times.items()}
 
     def in_copies(name: str) -> float:
-        return statistics.median(t / c for t, c in zip(times[name], times["copy"], strict=True))
+        return Spread.of(t / c for t, c in zip(times[name], times["copy"], strict=True)).median
 
     return {
         "codec": codec,

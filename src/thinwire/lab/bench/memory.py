@@ -17,10 +17,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from thinwire.lab.bench.launch import run_workers
-from thinwire.lab.bench.worker import join, leave
-from thinwire.lab.hook import attach
-from thinwire.lab.network import open_network
+from thinwire.lab.net.network import open_network
+from thinwire.lab.net.rendezvous import join, leave
+from thinwire.lab.net.workers import run_workers
+from thinwire.lab.run.ddp_exchange import attach
 
 Row = dict[str, Any]
 BASE = "ddp"
@@ -30,7 +30,7 @@ WORKERS = 2
 
 
 @dataclass(frozen=True)
-class Job:
+class MemoryJob:
     """What the workers are told."""
 
     hook: str
@@ -38,7 +38,7 @@ class Job:
 
 def main(path: Path) -> None:
     """Every worker: a few steps under one hook; rank 0 prints its peak."""
-    job = Job(**json.loads(path.read_text()))
+    job = MemoryJob(**json.loads(path.read_text()))
     join(path)
     net = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)), nn.Linear(WIDTH, 4))
     model = attach(net, job.hook, 0, None).model
@@ -62,7 +62,7 @@ def bench_memory(hooks: Sequence[str]) -> Iterator[Row]:
         with open_network(None, WORKERS) as network:
             rows = [
                 row
-                for row in run_workers("thinwire.lab.bench.memory", asdict(Job(hook)), network, WORKERS)
+                for row in run_workers("thinwire.lab.bench.memory", asdict(MemoryJob(hook)), network, WORKERS)
                 if row["row"] == "result"
             ]
         peak = rows[0]["peak_bytes"]

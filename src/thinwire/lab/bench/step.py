@@ -19,10 +19,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.errors import LabError
-from thinwire.lab.bench.spread import Spread, ratios
-from thinwire.lab.bench.worker import join, leave, timed
-from thinwire.lab.hook import attach, check_codec
+from thinwire.lab.bench.timing import timed
 from thinwire.lab.models import model_card
+from thinwire.lab.net.rendezvous import join, leave
+from thinwire.lab.run.ddp_exchange import attach, check_codec
+from thinwire.lab.spread import Spread, ratios
 
 Row = dict[str, Any]
 FLOOR = "none"  # no_sync: what a step costs without any exchange
@@ -34,7 +35,7 @@ WARM_UP_TURNS = 3  # buckets are rebuilt, PowerSGD starts, buffers are allocated
 
 
 @dataclass(frozen=True)
-class Job:
+class StepJob:
     """What the workers are told."""
 
     model: str
@@ -45,10 +46,10 @@ class Job:
     emulated: bool
 
 
-class Subject:
+class HookedTraining:
     """A model under one hook, with its optimizer and its batch."""
 
-    def __init__(self, hook: str, job: Job) -> None:
+    def __init__(self, hook: str, job: StepJob) -> None:
         card = model_card(job.model)
         self.hook = hook
         self.model = _hooked(card.build(seed=0), hook, job.rate if job.emulated else None)
@@ -73,14 +74,14 @@ def _hooked(net: nn.Module, hook: str, link_rate: str | None) -> DistributedData
 def main(path: Path) -> None:
     """Every worker: all hooks take turns, one step each; rank 0 prints one row per hook."""
     values = json.loads(path.read_text())
-    job = Job(**{**values, "hooks": tuple(values["hooks"])})
+    job = StepJob(**{**values, "hooks": tuple(values["hooks"])})
     join(path)
-    subjects = {hook: Subject(hook, job) for hook in job.hooks}
+    trainings = {hook: HookedTraining(hook, job) for hook in job.hooks}
     times: dict[str, list[float]] = {hook: [] for hook in job.hooks}
     sent: dict[str, list[float]] = {hook: [] for hook in job.hooks}
     for turn in range(job.repeats + WARM_UP_TURNS):
-        for hook, subject in subjects.items():
-            seconds, nbytes = timed(subject.step)
+        for hook, training in trainings.items():
+            seconds, nbytes = timed(training.step)
             if turn >= WARM_UP_TURNS:
                 times[hook].append(seconds)
                 sent[hook].append(nbytes)
@@ -94,11 +95,11 @@ def main(path: Path) -> None:
     leave()
 
 
-def _rows(job: Job, times: dict[str, list[float]], sent: dict[str, list[float]]) -> Iterator[Row]:
+def _rows(job: StepJob, times: dict[str, list[float]], sent: dict[str, list[float]]) -> Iterator[Row]:
     speedups = ratios(times, BASE)
     floors = ratios(times, FLOOR)
     for hook, seconds in times.items():
-        spread = Spread.of([1e3 * s for s in seconds])
+        spread = Spread.of(1e3 * s for s in seconds)
         yield {
             "hook": hook,
             "model": job.model,
@@ -106,9 +107,9 @@ def _rows(job: Job, times: dict[str, list[float]], sent: dict[str, list[float]])
             "rate": job.rate,
             "batch": job.batch,
             "step_ms": spread.median,
-            "step_ms_quartiles": [spread.low, spread.high],
+            "step_ms_quartiles": spread.quartiles,
             "speedup_vs_ddp": speedups[hook].median,
-            "speedup_quartiles": [speedups[hook].low, speedups[hook].high],
+            "speedup_quartiles": speedups[hook].quartiles,
             "floor_ratio": 1 / floors[hook].median,
             "bytes_per_worker": Spread.of(sent[hook]).median,
         }

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from thinwire.errors import LabError
-from thinwire.lab.data.store import Remote, Say, obtain
+from thinwire.lab.data.folder import Remote, Say, obtain, open_folder
 from thinwire.lab.data.task import Array, Split, Task
 
 TRAIN = tuple(f"data_batch_{k}" for k in range(1, 6))
@@ -33,9 +33,9 @@ STD = (0.2470, 0.2435, 0.2616)
 Reader = Callable[[str], Split]
 
 
-def load_cifar10(folder: Path, say: Say) -> Task:
+def load_cifar10(folder: Path | None, say: Say) -> Task:
     """Read CIFAR-10 in whichever of the three layouts is there, else download the official archive."""
-    read = _reader(folder, say)
+    read = _reader(open_folder(folder), say)
     with ThreadPoolExecutor(max_workers=2) as pool:  # unpacking releases the GIL
         *train, test = pool.map(read, (*TRAIN, TEST))
     joined = Split(np.concatenate([part.x for part in train]), np.concatenate([part.y for part in train]))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from thinwire.errors import LabError
+from thinwire.lab.data.folder import Say
 from thinwire.lab.data.task import Split, Task
 
 TEST_EVERY = 5  # every fifth picture is kept for testing: a split without a random generator
 LEVELS = 16.0
 
 
-def load_digits() -> Task:
-    """Read scikit-learn's digits as a task: 1,437 pictures to train on, 360 to test."""
+def load_digits(folder: Path | None, say: Say) -> Task:
+    """Read scikit-learn's digits as a task: 1,437 pictures to train on, 360 to test; no folder is needed."""
     try:
         from sklearn.datasets import load_digits as embedded
     except ImportError as error:

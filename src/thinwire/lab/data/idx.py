@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from thinwire.errors import LabError
-from thinwire.lab.data.store import Remote, Say, obtain
+from thinwire.lab.data.folder import Remote, Say, obtain, open_folder
 from thinwire.lab.data.task import Array, Split, Task
 
 UNSIGNED_BYTE = 0x08
@@ -59,17 +59,18 @@ FASHION_MNIST = IdxSet(
 )
 
 
-def load_idx(data: IdxSet, folder: Path, say: Say) -> Task:
+def load_idx(data: IdxSet, folder: Path | None, say: Say) -> Task:
     """Read the four files of an IDX data set as a task."""
+    found = open_folder(folder)
 
     def split(part: str) -> Split:
         images, labels = (
-            read_idx(_path(data, folder, f"{part}-{what}-ubyte", say), ndim)
+            read_idx(_path(data, found, f"{part}-{what}-ubyte", say), ndim)
             for what, ndim in (("images-idx3", 3), ("labels-idx1", 1))
         )
         if len(images) != len(labels):
             raise LabError(
-                f"{data.name} in {folder} has {len(images)} {part} images but {len(labels)} labels: "
+                f"{data.name} in {found} has {len(images)} {part} images but {len(labels)} labels: "
                 f"delete the {part} files and let thinwire fetch them again"
             )
         return Split(images[:, None], labels)

@@ -14,7 +14,7 @@ from thinwire.lab.study.methods import Method
 from thinwire.lab.study.probe import passed_through
 from thinwire.lab.study.snapshot import Snapshot, relative_error
 
-TARGETS = (1.6, 2.0, 4.0)  # bits an element: terngrad's, the paper's fft:0.85 with 10 bits, qsgd's usual
+TARGETS = (1.6, 2.0, 4.0)  # bits per element: terngrad's, the paper's fft:0.85 with 10 bits, qsgd's usual
 LAYER_TARGET = 2.0  # at which single tensors are looked at
 
 

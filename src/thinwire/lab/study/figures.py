@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from thinwire.lab.plots import FONT
+from thinwire.lab.report.plots import FONT
 from thinwire.lab.study.correlation import BREAK_EVEN, WHITE_IN_PLACE
 from thinwire.lab.study.errors import Finding
 from thinwire.lab.study.verdict import FFT
@@ -128,7 +128,7 @@ def error_figure(findings: Sequence[Finding]) -> Figure:
             )
             figure.add_trace(trace, row=row, col=column)
             shown.add(curve.method)
-    figure.update_xaxes(title_text="bits an element", row=len(subjects))
+    figure.update_xaxes(title_text="bits per element", row=len(subjects))
     figure.update_yaxes(type="log", dtick="D2")
     figure.update_yaxes(title_text="relative error", col=1)
     return _styled(figure, 150 + 270 * len(subjects))

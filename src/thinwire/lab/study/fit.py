@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from thinwire.lab.study.methods import Method
 from thinwire.lab.study.probe import planned_bits
-from thinwire.spec import Layout
+from thinwire.tensors.layout import Layout
 
 TOLERANCE = 0.05  # a fit farther from its target is shown with its own bits and compared with nobody
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A codec text, the bits an element that it plans to send, and the bits that were asked for."""
+    """A codec text, the bits per element that it plans to send, and the bits that were asked for."""
 
     method: Method
     codec: str

@@ -5,12 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from thinwire.engine import Bucket, Engine
+from thinwire.exchange.bucket import Bucket
+from thinwire.exchange.engine import Engine
 from thinwire.groups.thread import ThreadGroup
 from thinwire.lab.study.snapshot import Snapshot
-from thinwire.plan import Plan, dry_place
-from thinwire.policy import Model, Policy
-from thinwire.spec import Layout
+from thinwire.plans.model import Model
+from thinwire.plans.plan import Plan, dry_context
+from thinwire.plans.policy import Policy
+from thinwire.tensors.layout import Layout
 
 NO_MEMORY = "none"  # one step, one gradient: nothing was held back before
 CPU = torch.device("cpu")
@@ -22,11 +24,11 @@ def plan_for(codec: str, layout: Layout) -> Plan:
 
 
 def planned_bits(codec: str, layout: Layout, step: int = 0) -> float:
-    """Bits an element in a worker's payload, places and scales included; a basis sent once is not."""
-    lanes = plan_for(codec, layout).lanes(layout, dry_place(1), step)
+    """Bits per element in a worker's payload, places and scales included; a basis sent once is not."""
+    lanes = plan_for(codec, layout).lanes(layout, dry_context(1), step)
     packers = [part.packer for lane in lanes for part in lane.parts]
     payload = sum(packer.num_granules * packer.granule_bytes for packer in packers)
-    scales = 4 * sum(lane.bound.packer.agree_words for lane in lanes)
+    scales = 4 * sum(lane.bound.packer.max_words for lane in lanes)
     return 8 * (payload + scales) / layout.numel
 
 

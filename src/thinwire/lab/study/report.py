@@ -7,8 +7,8 @@ from html import escape
 from pathlib import Path
 
 from thinwire.errors import LabError
-from thinwire.lab.page import facts, figure_html, heading, page, paragraph, table
-from thinwire.lab.record import REPORT, Origin, write_text
+from thinwire.lab.report.page import facts, figure_html, heading, page, paragraph, table
+from thinwire.lab.report.record import REPORT, Origin, write_text
 from thinwire.lab.study.correlation import BREAK_EVEN, WHITE_IN_FREQUENCY, WHITE_IN_PLACE
 from thinwire.lab.study.errors import Finding
 from thinwire.lab.study.figures import error_figure, layer_figure, subjects_of
@@ -19,7 +19,7 @@ from thinwire.lab.study.verdict import verdict
 TABLES = "tables.md"
 METHOD_NOTE = (
     "Relative error |g - Q(g)| / |g| over all tensors that the default policy compresses, one step, no "
-    "memory, at equal bits an element, within 5 %. "
+    "memory, at equal bits per element, within 5 %. "
     "fft, dct and topk send what they keep as 10-bit range floats; fft transforms chunks of 4096 numbers, "
     "fft whole each tensor at once. gradiveq is shown at its best: its basis was learnt in the steps right "
     "before, and neither that basis nor the dense steps in which it is learnt are counted in its bits (with "

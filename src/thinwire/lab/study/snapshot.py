@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from thinwire.spec import Layout
+from thinwire.tensors.layout import Layout
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
-from thinwire.lab.record import PICTURE, ROWS, Origin, describe, make_folder, write_text
-from thinwire.lab.session import remove_if_empty
+from thinwire.lab.report.record import PICTURE, ROWS, Origin, describe, make_folder, write_text
+from thinwire.lab.run.session import remove_if_empty
 from thinwire.lab.study.errors import TARGETS, Finding, find_errors
 from thinwire.lab.study.formats import FormatError, measure_formats
 from thinwire.lab.study.methods import METHODS, Method
 from thinwire.lab.study.recording import Tell, record
 from thinwire.lab.study.report import write_error_report, write_format_report
 from thinwire.lab.study.snapshot import Snapshot
-from thinwire.lab.study.subject import Subject
+from thinwire.lab.study.subject import StudySubject
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Study:
     Rows are written after every snapshot: a failure or Ctrl-C loses nothing that was finished.
     """
 
-    subjects: Sequence[Subject]
+    subjects: Sequence[StudySubject]
     out: Path
     data: Path | None = None
     picture: bool = False
@@ -50,9 +50,9 @@ class Study:
                 self._write_rows(folder, [row for finding in findings for row in finding.rows()])
             write_error_report(findings, self._origin("Compression errors on real gradients"), folder)
             if self.picture:
-                from thinwire.lab.study.sheet import write_sheet
+                from thinwire.lab.study.error_picture import write_error_picture
 
-                write_sheet(findings, folder / PICTURE)
+                write_error_picture(findings, folder / PICTURE)
         except BaseException:
             remove_if_empty(folder)
             raise

@@ -9,7 +9,8 @@ from typing import Any
 
 from thinwire.errors import LabError
 from thinwire.lab.models import model_card
-from thinwire.lab.recipe import Recipe, recipe_for
+from thinwire.lab.run.recipe import Recipe
+from thinwire.lab.run.recipes import recipe_for
 
 # Models that do not learn by the recipe of their task. CifarNet as in TernGrad's experiments: with ResNet's
 # rate it stays at the loss of guessing, and such gradients say nothing.
@@ -19,7 +20,7 @@ OWN_SETTINGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Subject:
+class StudySubject:
     """What is trained: the task's recipe on one worker, so that its gradient is what a worker would send."""
 
     recipe: Recipe
@@ -29,7 +30,7 @@ class Subject:
         return f"{self.recipe.task} {self.recipe.model}"
 
 
-def read_subjects(text: str, steps: int, seed: int) -> list[Subject]:
+def read_subjects(text: str, steps: int, seed: int) -> list[StudySubject]:
     """Tasks separated by commas, each with or without a model: "mnist,cifar10:cifarnet".
 
     >>> [subject.name for subject in read_subjects("digits,cifar10:cifarnet", steps=100, seed=0)]
@@ -42,16 +43,16 @@ def read_subjects(text: str, steps: int, seed: int) -> list[Subject]:
     return _distinct(subjects)
 
 
-def _read(word: str, steps: int, seed: int) -> Subject:
+def _read(word: str, steps: int, seed: int) -> StudySubject:
     task, _, model = word.partition(":")
     recipe = recipe_for(task)
     chosen = model or recipe.model
     model_card(chosen)  # refuses an unknown name before anything is trained
     own = OWN_SETTINGS.get(chosen, {})
-    return Subject(replace(recipe, model=chosen, workers=1, steps=steps, seed=seed, **own))
+    return StudySubject(replace(recipe, model=chosen, workers=1, steps=steps, seed=seed, **own))
 
 
-def _distinct(subjects: Sequence[Subject]) -> list[Subject]:
+def _distinct(subjects: Sequence[StudySubject]) -> list[StudySubject]:
     names = [subject.name for subject in subjects]
     twice = {name for name in names if names.count(name) > 1}
     if twice:

@@ -34,7 +34,7 @@ def missed_note(findings: Sequence[Finding]) -> str:
     if not missed:
         return ""
     own = "; ".join(f"{method} {' or '.join(sorted(bits))}" for method, bits in missed.items())
-    return f"* cannot send that many bits an element, but: {own}."
+    return f"* cannot send that many bits per element, but: {own}."
 
 
 def _cell(error: Error) -> str:

@@ -42,12 +42,12 @@ def _climb(net: str, rung: Rung) -> Row:
     return {"net": net, "variant": rung.name, **summary(run), "dimmed_bits": dimmed}
 
 
-def calm_picture(graph: Graph) -> tuple[IntArray, int]:
-    """A random picture, dimmed by so many bits that a graph without clamps does not overflow.
+def calm_picture(graph: Graph, images: int = 1) -> tuple[IntArray, int]:
+    """Random pictures, dimmed by so many bits that a graph without clamps does not overflow.
 
     Where activations overflow, the fast mode with known top bits gives wrong numbers (docs/private.md).
     """
-    x = random_pictures(graph, 1)
+    x = random_pictures(graph, images)
     bits = graph.input.value.bits
     if all(node.clamp for node in graph.of(Requant)):
         return x, 0

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.errors import PrivateError
-from thinwire.lab.netlab import Netlab
+from thinwire.lab.net.netlab import Netlab
 from thinwire.private.bench.computed import runnable
 from thinwire.private.bench.host import Host
 from thinwire.private.bench.ladder import calm_picture, summary
@@ -37,7 +37,7 @@ class Link:
     round_trip_ms: float
 
 
-LINKS = (Link(None, 0), Link(None, 2), Link(None, 80), Link("320mbit", 2), Link("320mbit", 80))
+LINKS = (Link("320mbit", 2), Link(None, 0), Link("320mbit", 80), Link(None, 2), Link(None, 80))
 
 
 def latency(wishes: Wishes, say: Say) -> Iterator[Row]:

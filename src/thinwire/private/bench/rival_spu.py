@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import queue
 import sys
 import time
 from pathlib import Path
@@ -106,6 +107,21 @@ def loopback_bytes() -> int:
     return numbers[0] - HEADER_BYTES * numbers[1]
 
 
+def collected(results: Any, children: list[Any], number: int) -> list[Any]:
+    """So many results; ends the program, and the other party, when one of them has died."""
+    rows: list[Any] = []
+    while len(rows) < number:
+        try:
+            rows.append(results.get(timeout=1))
+        except queue.Empty:
+            dead = [child.exitcode for child in children if child.exitcode]
+            if dead:
+                for child in children:
+                    child.kill()
+                sys.exit(f"a party of SPU died with exit code {dead[0]}")
+    return rows
+
+
 def main() -> None:
     """Two processes; compares with the floats."""
     import numpy as np
@@ -128,7 +144,7 @@ def main() -> None:
     ]
     for child in children:
         child.start()
-    rows = [results.get(timeout=600) for _ in range(2 * images)]
+    rows = collected(results, children, 2 * images)
     for child in children:
         child.join()
     last = {rank: share for rank, number, _, _, share in rows if number == images - 1}

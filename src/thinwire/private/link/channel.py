@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Literal
+from typing import Literal, Self
 
 from thinwire.errors import LinkError
 from thinwire.private.link.counters import Counters
@@ -36,7 +36,7 @@ class Channel(ABC):
         self._frames = {"sent": 0, "received": 0}
         self._payload = {"sent": 0, "received": 0}
         self._flights = 0
-        self._direction: str | None = None
+        self.direction: str | None = None  # of the last message: "sent" or "received"
 
     @property
     def counters(self) -> Counters:
@@ -87,7 +87,7 @@ class Channel(ABC):
     @abstractmethod
     def _pull(self, num_bytes: int) -> memoryview: ...
 
-    def __enter__(self) -> Channel:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -106,5 +106,5 @@ class Channel(ABC):
         self._bytes[direction] += framed_bytes(num_bytes)
         self._payload[direction] += num_bytes
         self._frames[direction] += num_frames(num_bytes)
-        self._flights += direction != self._direction
-        self._direction = direction
+        self._flights += direction != self.direction
+        self.direction = direction

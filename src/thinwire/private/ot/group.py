@@ -37,7 +37,7 @@ def ristretto255() -> Group:
     except ImportError:
         pass
     try:
-        return _from_libsodium()
+        return from_libsodium()
     except (OSError, AttributeError):
         raise MissingError(
             "private inference needs the group ristretto255: pip install rbcl, or install libsodium 1.0.18"
@@ -65,7 +65,8 @@ def _from_rbcl(rbcl: ModuleType) -> Group:
     )
 
 
-def _from_libsodium() -> Group:
+def from_libsodium() -> Group:
+    """The group as the system's own libsodium has it."""
     sodium = ctypes.CDLL(ctypes.util.find_library("sodium") or "libsodium.so.23")
     if sodium.sodium_init() < 0:
         raise OSError("libsodium cannot start")

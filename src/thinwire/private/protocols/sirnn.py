@@ -61,19 +61,14 @@ class Sirnn(Operator):
 
     def run(self, party: Party, weight: IntArray | None, x: Words) -> Words:
         """Shares (d1, d3) of W x mod 2^L'; x: this party's share (d2, d3) mod 2^l_x."""
-        turned = np.ascontiguousarray(x.T)
         if weight is None:
-            total = self.product.receive(party, self.product.choose(party, turned))
+            chosen = self.product.choose(party, np.ascontiguousarray(x.T))
+            total = self.product.receive(party, chosen)
         else:
-            matrix = encode(weight.T, self.width).reshape(weight.T.shape)
-            total = self.product.send(party, self.product.offer(party), matrix)
+            total = self.product.send(party, self.product.offer(party), turned(weight, self.width))
             total = total + ring_matmul(weight, reduce(x, self.in_width), self.width).T
         if not self.is_plain:
-            wrap = self._wrap.run(party, turned.reshape(-1)).reshape(turned.shape)
-            if weight is None:
-                total = total + self._wraps.receive(party, wrap)
-            else:
-                total = total + self._wraps.send(party, wrap, matrix)
+            total = total + times_wraps(party, weight, x, self._wrap, self._wraps, self.width)
         return reduce(total.T, self.width)
 
 
@@ -138,11 +133,26 @@ class SirnnSwapped(Operator):
             total = self.product.receive(party, self.product.choose(party, signed))
             total = total + ring_matmul(weight, x, self.width)
         if not self.is_plain and self.width > self._wide:
-            turned = np.ascontiguousarray(x.T)
-            wrap = self._wrap.run(party, turned.reshape(-1)).reshape(turned.shape)
-            if weight is None:
-                total = total + self._wraps.receive(party, wrap).T
-            else:
-                matrix = encode(weight.T, self.width).reshape(weight.T.shape)
-                total = total + self._wraps.send(party, wrap, matrix).T
+            total = total + times_wraps(party, weight, x, self._wrap, self._wraps, self.width).T
         return reduce(total, self.width)
+
+
+def times_wraps(
+    party: Party,
+    weight: IntArray | None,
+    x: Words,
+    wrap: Wrap | WrapMsbKnown,
+    product: WrapProduct,
+    width: int,
+) -> Words:
+    """Shares (d3, d1) of 2^k W w, w the wraps of x: what both orientations add to their COTs."""
+    entries = np.ascontiguousarray(x.T)
+    wraps = wrap.run(party, entries.reshape(-1)).reshape(entries.shape)
+    if weight is None:
+        return product.receive(party, wraps)
+    return product.send(party, wraps, turned(weight, width))
+
+
+def turned(weight: IntArray, width: int) -> Words:
+    """W transposed, mod 2^width."""
+    return encode(weight.T, width).reshape(weight.T.shape)

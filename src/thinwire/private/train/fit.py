@@ -40,8 +40,8 @@ def grid_schedule(task: str, epochs: float | None = None) -> Schedule:
     return Schedule(epochs or 2, 2e-3, 256, 0.0)
 
 
-def fit(net: QNet, pictures: Pictures, schedule: Schedule, seed: int, tell: Tell | None = None) -> float:
-    """Train the net and return its accuracy; same seed, same weights.
+def fit(net: QNet, pictures: Pictures, schedule: Schedule, seed: int, tell: Tell | None = None) -> None:
+    """Train the net; same seed, same weights.
 
     In floating point: SGD with Nesterov momentum. On the grid: Adam, whose steps do not depend on how large
     the gradients of weights and of quantizer steps are.
@@ -71,7 +71,6 @@ def fit(net: QNet, pictures: Pictures, schedule: Schedule, seed: int, tell: Tell
         cycle.step()
         if tell is not None:
             tell(step + 1, steps, loss.item())
-    return accuracy(net, pictures)
 
 
 def _optimizer(net: QNet, schedule: Schedule) -> torch.optim.Optimizer:

@@ -35,6 +35,17 @@ class Point:
         return stdev(self.accuracies.values()) if len(self.accuracies) > 1 else 0.0
 
 
+def alike(rows: Sequence[Row], epochs: float, float_epochs: float, measure: str) -> list[Row]:
+    """Of recorded runs those of equal training, searches by one measure; of two of a kind the newer."""
+    newest = {
+        tuple(row[name] for name in ("task", "net", "rival", "kind", "seed")): row
+        for row in rows
+        if (row["epochs"], row["float_epochs"]) == (epochs, float_epochs)
+        and row.get("measure", measure) == measure
+    }
+    return list(newest.values())
+
+
 def points(rows: Sequence[Row], task: str, net: str) -> list[Point]:
     """The points of a task and network, cheapest rival first."""
     found: dict[tuple[str, str], list[Row]] = {}

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from thinwire.errors import LabError
-from thinwire.lab.augment import shift_and_flip
 from thinwire.lab.data import load_task
-from thinwire.lab.data.store import Say
+from thinwire.lab.data.augment import shift_and_flip
+from thinwire.lab.data.folder import Say
 from thinwire.private.net.graph import Graph
 
 AUGMENTED = ("cifar10",)

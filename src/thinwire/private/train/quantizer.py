@@ -12,6 +12,7 @@ from math import floor, log, log2, sqrt
 from typing import Any
 
 import torch
+from numpy import float32, nextafter
 from torch import Tensor, nn
 
 LN2 = log(2.0)
@@ -33,12 +34,21 @@ class _Lsq(torch.autograd.Function):
         scaled, q = ctx.saved_tensors
         exponent, low, high = ctx.facts
         (grad,) = grads
-        inside = (scaled >= low) & (scaled <= high)
-        passed = grad * inside
-        error = q - scaled * inside  # q - v/s inside, low or high outside
+        passed = inside(grad, scaled, low, high)
         scale = -LN2 * 2.0**-exponent / sqrt(max(1, q.numel() * high))  # ds/dt = -s ln 2
-        step_grad = (grad * error).sum() * scale
+        # q - v/s inside, low or high outside
+        step_grad = (grad * q).sub_(passed * scaled).sum() * scale
         return passed, step_grad.reshape(()), None, None, None
+
+
+def inside(grad: Tensor, scaled: Tensor, low: int, high: int) -> Tensor:
+    """The gradient where low <= scaled <= high, else 0: one pass over memory, where masks take five.
+
+    torch's operator leaves the bounds themselves out, so it gets the single-precision numbers next to them.
+    """
+    bounds = (nextafter(float32(end), float32(end + way)) for end, way in ((low, -1), (high, 1)))
+    passed: Tensor = torch.ops.aten.hardtanh_backward(grad, scaled, *map(float, bounds))
+    return passed
 
 
 class Quantizer(nn.Module):

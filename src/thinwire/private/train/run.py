@@ -65,11 +65,11 @@ def pretrain(
     net = plan.start(bits, seed)
     if start is not None:
         load_weights(net, start)
-        return net, accuracy(net, plan.pictures)
-    score = fit(net, plan.pictures, schedule, seed, partial(tell, "float"))
-    if keep is not None:
-        save_weights(net, keep)
-    return net, score
+    else:
+        fit(net, plan.pictures, schedule, seed, partial(tell, "float"))
+        if keep is not None:
+            save_weights(net, keep)
+    return net, accuracy(net, plan.pictures)
 
 
 def stages(bits: Bits, progressive: bool) -> list[Bits]:

@@ -2,6 +2,8 @@
 
 Fisher form:      Omega_i(l_w, l_x) = sum((y - y_q)^2 * (dL/dy)^2), y = W x + b in floating point, y_q with
                   both W and x on their grids; diagonal Fisher information, one batch, covers activations too.
+Full Fisher:      Omega_i(l_w, l_x) = 1/2 sum_pictures(sum((y - y_q) * dL/dy)^2), the Fisher matrix along the
+                  rounding error: a weight errs alike in all pixels, which the diagonal does not see.
 Hutchinson form:  Omega_i(l_w, l_x) = Tr(H_i) / n_i * |Q(W) - W|^2 (HAWQ, Dong et al. 2020), the trace of the
                   Hessian from Rademacher probes v: E[v' H v]; activations by the Fisher form.
 """
@@ -51,31 +53,52 @@ class Seen:
     grad: Tensor
 
 
+Weigh = Callable[[Tensor, Tensor], float]  # an error of a layer's output and the loss's gradient there
+
+
 def fisher(net: QNet, x: Tensor, y: Tensor, asked: Asked) -> Omega:
-    """Omega in Fisher form; the net stays in floating point."""
+    """Omega in (diagonal) Fisher form; the net stays in floating point."""
+    return _fisher(net, x, y, asked, lambda error, grad: float((error * grad).square().sum()))
+
+
+def full_fisher(net: QNet, x: Tensor, y: Tensor, asked: Asked) -> Omega:
+    """Omega by the full Fisher matrix along the error; costs no more than the diagonal."""
+    return _fisher(
+        net, x, y, asked, lambda error, grad: 0.5 * float((error * grad).flatten(1).sum(1).square().sum())
+    )
+
+
+def _fisher(net: QNet, x: Tensor, y: Tensor, asked: Asked, weigh: Weigh) -> Omega:
     net, seen = _watch(net, x, y, asked)
-    layers = {
-        name: {choice: _fisher(net, name, choice, seen[name]) for choice in wanted}
-        for name, wanted in asked.layers.items()
-    }
+    layers = {name: _of_layer(net, name, wanted, seen[name], weigh) for name, wanted in asked.layers.items()}
     requants = {
-        name: {bits: _weighed(rounded(seen[name].y, bits, signed=False), seen[name]) for bits in wanted}
+        name: {
+            bits: _weighed(rounded(seen[name].y, bits, signed=False), seen[name], weigh) for bits in wanted
+        }
         for name, wanted in asked.requants.items()
     }
     return Omega(layers, requants)
 
 
-def _weighed(y: Tensor, seen: Seen) -> float:
-    return float(((y - seen.y).square() * seen.grad.square()).sum())
+def _weighed(y: Tensor, seen: Seen, weigh: Weigh) -> float:
+    return weigh(y - seen.y, seen.grad)
 
 
 @torch.no_grad()
-def _fisher(net: QNet, name: str, choice: Choice, seen: Seen) -> float:
-    weight_bits, in_bits = choice
+def _of_layer(
+    net: QNet, name: str, wanted: Sequence[Choice], seen: Seen, weigh: Weigh
+) -> dict[Choice, float]:
+    """Omega of one layer; every width is rounded to only once."""
     layer, node = net.layer(name), net.graph[name]
     assert isinstance(node, Weighted)
-    x = rounded(seen.x, in_bits, signed=False)
-    return _weighed(product(node, x, rounded(layer.weight, weight_bits, signed=True), layer.bias), seen)
+    weights = {bits: rounded(layer.weight, bits, signed=True) for bits in {choice[0] for choice in wanted}}
+    inputs = {bits: rounded(seen.x, bits, signed=False) for bits in {choice[1] for choice in wanted}}
+    return {
+        (weight_bits, in_bits): _weighed(
+            product(node, inputs[in_bits], weights[weight_bits], layer.bias), seen, weigh
+        )
+        for weight_bits, in_bits in wanted
+    }
 
 
 def hutchinson(net: QNet, x: Tensor, y: Tensor, asked: Asked) -> Omega:
@@ -149,7 +172,9 @@ def product(node: Weighted, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 Measure = Callable[[QNet, Tensor, Tensor, Asked], Omega]
-MEASURES: Mapping[str, Measure] = MappingProxyType({"fisher": fisher, "hutchinson": hutchinson})
+MEASURES: Mapping[str, Measure] = MappingProxyType(
+    {"fisher": fisher, "full-fisher": full_fisher, "hutchinson": hutchinson}
+)
 
 
 def measure(name: str) -> Measure:

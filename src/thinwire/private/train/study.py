@@ -42,7 +42,7 @@ class Study:
     one_float: bool = False
     weights: tuple[int, ...] = (2, 3, 4, 5, 6, 8)
     activations: tuple[int, ...] = (2, 3, 4, 5, 6, 8)
-    measure: str = "fisher"
+    measure: str = "full-fisher"
     searched: tuple[str, ...] | None = None  # rivals that get a search beside them; None: all
     models: Path | None = None  # where model files of new runs go
     records: Records = RECORDS
@@ -50,8 +50,10 @@ class Study:
 
     def run(self, say: Callable[[Row], None] = lambda _: None) -> Iterator[Row]:
         """Every run that is not recorded yet; yields all rows."""
+        starts: dict[int, _Start] = {}
         for seed in self.seeds:
-            start = _Start(self, 0 if self.one_float else seed)
+            float_seed = 0 if self.one_float else seed
+            start = starts.setdefault(float_seed, _Start(self, float_seed))
             for rival in self.rivals:
                 kinds = (
                     ("uniform", "search") if self.searched is None or rival in self.searched else ("uniform",)
@@ -73,7 +75,7 @@ class Study:
             "epochs": self.epochs,
         }
         if kind == "search":
-            settings["measure"] = self.measure
+            settings |= {"measure": self.measure, "activations": "at least the rival's"}
         result = self.records.once(settings, lambda: self._train(start, kind, rival, seed))
         return {**settings, **result}
 
@@ -108,6 +110,7 @@ class _Start:
 
     def __init__(self, study: Study, seed: int) -> None:
         self._study, self.seed = study, seed
+        self._found: dict[str, Found] = {}
 
     @cached_property
     def _trained(self) -> tuple[QNet, float]:
@@ -129,9 +132,19 @@ class _Start:
         return self._trained[1]
 
     def find(self, rival: str) -> Found:
-        """The searched widths that cost at most what the rival costs."""
-        study = self._study
-        space = space_for(study.plan, rival, study.weights, study.activations)
+        """The widths that a search finds beside the rival; searched only once."""
+        if rival not in self._found:
+            self._found[rival] = self._search(rival)
+        return self._found[rival]
+
+    def _search(self, rival: str) -> Found:
+        """The searched widths that cost at most what the rival costs, activations not narrower than its.
+
+        Training wins back what weights lose by rounding, but hardly what activations lose.
+        """
+        study, floor = self._study, read_bits(rival).activation
+        activations = tuple(width for width in study.activations if width >= floor)
+        space = space_for(study.plan, rival, study.weights, activations)
         drawn = partial(drafted, self.net, study.plan.draw, study.plan.pictures)
         return search(space, self._omega, picture_bytes, picture_bytes(drawn(read_bits(rival))), drawn)
 

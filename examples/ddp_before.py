@@ -1,0 +1,42 @@
+"""Plain DistributedDataParallel on 2 processes; `diff ddp_before.py ddp_after.py` adds thinwire.
+
+torchrun --standalone --nproc-per-node 2 examples/ddp_before.py
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS, BATCH, CLASSES = 60, 64, 10
+
+
+def batch(step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ten clouds of points in 64 dimensions: every rank draws its own."""
+    centers = torch.randn(CLASSES, 64, generator=torch.Generator().manual_seed(0))
+    draw = torch.Generator().manual_seed(1 + 2 * step + rank)
+    labels = torch.randint(CLASSES, (BATCH,), generator=draw)
+    return centers[labels] + 2.0 * torch.randn(BATCH, 64, generator=draw), labels
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, CLASSES)
+    )
+    model = DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(STEPS):
+        x, labels = batch(step, dist.get_rank())
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), labels).backward()
+        optimizer.step()
+    if dist.get_rank() == 0:
+        x, labels = batch(STEPS, 0)
+        print(f"accuracy {(net(x).argmax(1) == labels).float().mean():.3f}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

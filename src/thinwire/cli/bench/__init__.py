@@ -1,0 +1,18 @@
+"""thinwire bench: speed, memory and digests; what is compared takes turns, results come with spread."""
+
+from __future__ import annotations
+
+import typer
+
+from thinwire.cli.bench.digests import digests
+from thinwire.cli.bench.exchange import exchange
+from thinwire.cli.bench.kernels import kernels
+from thinwire.cli.bench.memory import memory
+from thinwire.cli.bench.step import step
+
+bench = typer.Typer(
+    help="Measure kernels, one exchange or one training step (interleaved), or print digests of results.",
+    no_args_is_help=True,
+)
+for command in (kernels, exchange, step, digests, memory):
+    bench.command()(command)

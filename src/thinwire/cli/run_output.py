@@ -1,0 +1,44 @@
+"""How commands show runs: progress while they go, then a table or JSON rows, then where the report is."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from thinwire.cli.row_table import print_json_rows, print_table
+from thinwire.lab.report.comparison import compare
+from thinwire.lab.report.record import REPORT, Record
+from thinwire.lab.report.run_report import verdict
+from thinwire.lab.report.tables import headline
+from thinwire.lab.run.progress import Live
+from thinwire.lab.run.session import Session
+
+
+def show_session(session: Session, as_json: bool) -> None:
+    """Run a session with live progress and show what came out; with JSON, progress goes to standard error."""
+    with Live(Console(stderr=as_json)) as progress:
+        record, folder = replace(session, command=command_line()).run(progress)
+    show_record(record, folder, as_json)
+
+
+def show_record(record: Record, folder: Path, as_json: bool) -> None:
+    """The table of a record, what it says in one sentence, and where its report is."""
+    lines = compare(record.outcomes)
+    if as_json:
+        print_json_rows({**line.to_dict(), "folder": str(folder)} for line in lines)
+        return
+    print_table(*headline(lines), title=record.origin.title, title_style="bold")
+    console = Console()
+    if sentence := verdict(lines):
+        console.print(escape(sentence), highlight=False)
+    console.print(f"report: {escape(str(folder / REPORT))}", highlight=False, soft_wrap=True)
+
+
+def command_line() -> str:
+    """The command as the user typed it."""
+    return shlex.join(["thinwire", *sys.argv[1:]])

@@ -1,0 +1,1 @@
+"""Codecs: stages (numbers to numbers), then a coder (numbers to bits)."""

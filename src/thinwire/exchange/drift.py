@@ -1,0 +1,119 @@
+"""Drift: whether all ranks still hold the same parameters, and what is done if they do not."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+import weakref
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from thinwire.errors import DriftError, PlanError
+from thinwire.groups.base import Group
+
+CHECK_EVERY = 100  # steps: reading every parameter once then costs less than 0.1 % of a step
+ACTIONS = ("raise", "warn", "repair")
+_ROW = 4096  # words that are added before they are weighted by their context
+_ODD = 0x1E3779B97F4A7C15  # weights of rows are its odd multiples
+_REPAIR_BYTES = 1 << 22
+
+
+class DriftCheck:
+    """Compares the parameters of all ranks now and then.
+
+    1. every rank adds up its parameters' bits (`digest`) and all gather 16 bytes: the digest, and whether the
+       rank only shadows the others (it has run out of inputs, `Join`: its parameters are old, nobody's fault)
+    2. equal: nothing happens. Else the digests of all tensors are gathered, which name the tensor
+    3. on_drift="raise": DriftError on all ranks; "warn": a warning; "repair": a warning, and everybody takes
+       the parameters of rank 0. What optimizers hold may have drifted as well, and is not repaired
+
+    It runs at the end of a step's last exchange: `backward` has not returned, so nobody changes parameters.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        named: Iterable[tuple[str, Tensor]],
+        every: int = CHECK_EVERY,
+        on_drift: str = "raise",
+    ) -> None:
+        if every < 0:
+            raise PlanError(f"check_every={every} must be a number of steps, 0 for never")
+        if on_drift not in ACTIONS:
+            raise PlanError(f'on_drift="{on_drift}" is unknown: known are {", ".join(ACTIONS)}')
+        self.group, self.every, self.on_drift = group, every, on_drift
+        self._named = [(name, weakref.ref(tensor)) for name, tensor in named]  # the model's, not ours
+
+    def check(self, step: int, shadowing: bool = False) -> None:
+        """Collective, after step number `step`; does nothing in most of them."""
+        if self.group.size == 1 or self.every == 0 or step % self.every:
+            return
+        tensors = [(name, tensor) for name, ref in self._named if (tensor := ref()) is not None]
+        own = [digest(tensor) for _, tensor in tensors]
+        whole = int.from_bytes(
+            hashlib.blake2b(repr(own).encode(), digest_size=8).digest(), "little", signed=True
+        )
+        found = self._gathered([whole, int(shadowing)], tensors)
+        if bool(found[:, 1].any()) or bool((found[:, 0] == found[0, 0]).all()):
+            return
+        self._act(step, tensors, self._gathered(own, tensors))
+
+    def _act(self, step: int, tensors: Sequence[tuple[str, Tensor]], digests: Tensor) -> None:
+        ranks = [rank for rank in range(self.group.size) if not torch.equal(digests[rank], digests[0])]
+        differing = (digests != digests[0]).any(0).nonzero().flatten().tolist()
+        told = ", ".join(str(self.group.global_rank(rank)) for rank in ranks)
+        text = (
+            f"parameters have drifted apart: after {step} steps rank {told} and rank "
+            f"{self.group.global_rank(0)} hold other bits in {len(differing)} of {len(tensors)} tensors, "
+            f"first in {tensors[differing[0]][0]}"
+        )
+        if self.on_drift == "raise":
+            raise DriftError(
+                f"{text}; look for what differs between the ranks (docs/reliability.md), or pass "
+                'on_drift="repair" to take the parameters of the first rank'
+            )
+        if self.on_drift == "warn":
+            warnings.warn(text, stacklevel=2)
+            return
+        for index in differing:
+            self._take_from_first(tensors[index][1])
+        warnings.warn(f"{text}; repaired from rank {self.group.global_rank(0)}", stacklevel=2)
+
+    def _gathered(self, numbers: Sequence[int], tensors: Sequence[tuple[str, Tensor]]) -> Tensor:
+        """(ranks, numbers) as int64."""
+        device = tensors[0][1].device if tensors else torch.device("cpu")
+        mine = torch.tensor(numbers, dtype=torch.int64, device=device)
+        everyone = mine.new_empty(self.group.size, mine.numel())
+        self.group.all_gather(mine.view(torch.uint8), everyone.view(torch.uint8)).wait()
+        return everyone.cpu()
+
+    def _take_from_first(self, tensor: Tensor) -> None:
+        """Everybody gathers everybody's bytes, which is seldom, and keeps those of the first rank."""
+        values = tensor.detach().contiguous()
+        data = values.view(-1).view(torch.uint8)
+        for first in range(0, data.numel(), _REPAIR_BYTES):
+            piece = data[first : first + _REPAIR_BYTES].clone()
+            everyone = piece.new_empty(self.group.size, piece.numel())
+            self.group.all_gather(piece, everyone).wait()
+            data[first : first + _REPAIR_BYTES] = everyone[0]
+        tensor.detach().copy_(values)
+
+
+def digest(tensor: Tensor) -> int:
+    """64 bits of a tensor's bits: sums of its 64-bit words, row by row, each row weighted by its place.
+
+    One pass at the speed of memory. Whatever changes a single number changes it; changes that cancel out
+    within a row of 8192 floats do not.
+    """
+    data = tensor.detach().contiguous().view(-1).view(torch.uint8)
+    row_bytes = 8 * _ROW
+    whole = data.numel() // row_bytes * row_bytes
+    sums = [data[:whole].view(torch.int64).view(-1, _ROW).sum(1)]
+    if whole < data.numel():
+        tail = torch.nn.functional.pad(data[whole:], (0, -data.numel() % 8))
+        sums.append(tail.view(torch.int64).sum().view(1))
+    rows = torch.cat(sums)
+    weights = (2 * torch.arange(rows.numel(), dtype=torch.int64, device=rows.device) + 1) * _ODD
+    return int((rows * weights).sum())

@@ -1,0 +1,265 @@
+"""The engine: runs a plan. One step of one bucket is the straight line in `exchange`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from thinwire.clock import COMPARE, PREPARE, Clock
+from thinwire.codecs.coders.base import Context
+from thinwire.codecs.stages.base import Learned
+from thinwire.controls.observation import RECORD_BYTES, Observation, read_records
+from thinwire.controls.steering import Steering
+from thinwire.errors import PlanError
+from thinwire.exchange.bucket import Bucket
+from thinwire.exchange.feedback import Feedback
+from thinwire.exchange.numbers import Load
+from thinwire.exchange.statistics import ERROR_EVERY, Statistics
+from thinwire.exchange.transit import Transit
+from thinwire.groups.base import Group
+from thinwire.groups.metered import Metered
+from thinwire.groups.ordered import sum_in_order
+from thinwire.kernels import Kernels, pick
+from thinwire.memories.base import Memory
+from thinwire.memories.table import make_memory
+from thinwire.plans.lane import Lane, lanes_digest
+from thinwire.plans.plan import Plan
+from thinwire.routes.base import Journey, Route
+from thinwire.tensors.key import Key
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.scratch import Scratch
+
+
+class Engine:
+    """Exchanges buckets of gradients for their means over all ranks, under one plan.
+
+    Not thread-safe: one thread calls `exchange`, on every rank for the same buckets in the same order.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        group: Group,
+        device: torch.device,
+        seed: int = 0,
+        kernels: Kernels | None = None,
+        error_every: int = ERROR_EVERY,
+        part_numel: int | None = None,
+    ) -> None:
+        self.plan, self.seed, self.step = plan, seed, 0
+        self.part_numel = part_numel  # elements that are encoded while the part before them travels
+        self.group = Metered(group)
+        self.clock = Clock()
+        self.context = Context(group.size, group.rank, device, kernels or pick(device))
+        self.memories: dict[str, Memory] = {}
+        for entry in plan.entries:
+            self.memory(entry.memory)
+        self.statistics = Statistics(error_every)
+        self.learned: Learned = {}  # by stages, from the means
+        self.finite_steps = 0  # phases go by these: a step that GradScaler skips is nobody's sample
+        self.steering = Steering(plan.control, plan.theta)
+        self._journey = Journey(self.group, Scratch(device), self.clock)
+        self._finite = True  # every mean of this step so far
+        self._lessons: list[tuple[Bucket, Transit]] = []  # means to learn from, if the step is finite
+        self._lanes: dict[tuple[Layout, float, tuple[str, ...]], list[Lane]] = {}
+        self._steered = False  # the strength of this step is decided
+        self._gentler = plan, 1.0, plan  # a plan, a strength, and the plan at that strength
+        self.compare_digests(plan.digest, "plans (codec, model, world size or version)")
+
+    def exchange(self, bucket: Bucket) -> None:
+        """Replaces the gradients in a bucket by their means over all ranks.
+
+        x       = memory.before(g)            what was held back joins in
+        agreed  = sum, max over ranks of x    what all ranks share BEFORE encoding: a basis, a scale
+        payload = encode(x, agreed)           local, pure, its size known before any data existed
+        kept    = x - decode_own(payload)     what was not sent, found out while the payload travels
+        mean    = decode(merged payloads)     parts overlap each other
+
+        All of a step is believed at its end (`end_step`), if every mean in it is finite.
+        """
+        self.clock.current = PREPARE
+        self._steer()
+        lanes = self._lanes_of(bucket.layout)
+        self.statistics.count_exchange(lanes)
+        wide = bucket.wide(lanes, self._journey.scratch)
+        transits = [self._transit(bucket, lane, index, wide) for index, lane in enumerate(lanes)]
+        self._transform(transits)
+        self._agree(transits)
+        for route, members in _by_route(transits).items():
+            self._travel(route, members)
+        for transit in transits:
+            self._finish(transit, bucket)
+
+    def join(self, plan: Plan) -> None:
+        """More tensors, those of a bucket never seen before; called by the thread that exchanges."""
+        self.plan = self.plan.joined(plan)
+
+    def end_step(self) -> None:
+        """All buckets of a step have been exchanged: its memories and lessons are believed, or none of them.
+
+        The means have the same bits on all ranks, so all ranks decide alike. A step with a mean that is not
+        finite is one that GradScaler skips: nothing of it is applied, so nothing of it may be taken as sent.
+        """
+        for memory in self.memories.values():
+            memory.commit() if self._finite else memory.forget()
+        if self._finite:
+            for bucket, transit in self._lessons:  # the mean is still in its bucket
+                transit.numbers.learn(bucket.wide([transit.lane], self._journey.scratch))
+        self._lessons.clear()
+        self.step += 1
+        self.finite_steps += int(self._finite)
+        self._finite = True
+        self._steered = False
+        self.statistics.steps += 1
+
+    def compare_digests(self, digest: bytes, what: str) -> None:
+        """A fixed-size exchange, before any whose size depends on the plan: all ranks raise, or none."""
+        mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(self.context.device)
+        everyone = torch.empty(self.group.size, mine.numel(), dtype=torch.uint8, device=self.context.device)
+        self.clock.current = COMPARE
+        with self.group.aside():
+            self.group.all_gather(mine, everyone).wait()
+        differing = [rank for rank in range(self.group.size) if not torch.equal(everyone[rank], everyone[0])]
+        if differing:
+            raise PlanError(
+                f"ranks disagree on their {what}: rank {self.group.global_rank(0)} and rank "
+                f"{', '.join(str(self.group.global_rank(rank)) for rank in differing)} differ; "
+                "build the same model and pass the same codec on every rank"
+            )
+        self.clock.current = PREPARE
+
+    def observations(self) -> list[Observation]:
+        """What every rank has observed since the last step; collective."""
+        mine = self.steering.pending.record(self.context.device)
+        records = mine.new_empty(self.group.size, RECORD_BYTES)
+        with self.clock.time("agree"):
+            self.group.all_gather(mine, records).wait()
+        return read_records(records)
+
+    def memory(self, text: str) -> Memory:
+        """The memory of all tensors whose plan says so; made when it is first asked for."""
+        if text not in self.memories:
+            self.memories[text] = make_memory(text, self.group.size)
+        return self.memories[text]
+
+    @property
+    def lanes(self) -> list[list[Lane]]:
+        """The lanes made so far: one list for every bucket, strength and phase."""
+        return list(self._lanes.values())
+
+    @property
+    def buffer_bytes(self) -> int:
+        """What the exchange itself takes besides memories: buffers that are used again."""
+        return self._journey.scratch.nbytes
+
+    def _steer(self) -> None:
+        """Before the first bucket of a step all ranks decide, from the same numbers, how strong it is."""
+        if self._steered or self.plan.control is None:
+            return
+        told = self.observations() if self.steering.listens else [Observation()]
+        self.clock.current = COMPARE  # if they disagree all ranks know it, and all raise
+        if self.steering.decide(told, self.group.global_rank, self.step):
+            self._lanes.clear()  # gentle lanes hold large buffers
+            self.statistics.forget_lanes()
+        for memory in self.memories.values():
+            memory.strength = self.steering.strength
+        self.clock.current = PREPARE
+        self._steered = True
+
+    def _plan_now(self) -> Plan:
+        """The plan at the strength of this step."""
+        plan, strength, _ = self._gentler
+        if plan is not self.plan or strength != self.steering.strength:
+            strength = self.steering.strength
+            self._gentler = self.plan, strength, self.plan.at_strength(strength)
+        return self._gentler[2]
+
+    def _lanes_of(self, layout: Layout) -> list[Lane]:
+        """Cached by what these tensors alone are like: all ranks find them, or all compare them anew."""
+        plan = self._plan_now()
+        key = layout, self.steering.strength, plan.phases(self.finite_steps, self.learned, layout.names)
+        lanes = self._lanes.get(key)
+        if lanes is None:
+            lanes = plan.lanes(layout, self.context, self.finite_steps, self.learned, self.part_numel)
+            self.compare_digests(lanes_digest(lanes), "buckets or codecs")
+            self._lanes[key] = lanes
+        return lanes
+
+    def _transit(self, bucket: Bucket, lane: Lane, index: int, wide: Tensor) -> Transit:
+        measured = self.statistics.wants_error(self.step) and not lane.codec.own_dtype
+        feedback = Feedback(
+            self.memory(lane.memory), bucket.loss_scale, self.statistics if measured else None
+        )
+        key = Key(self.seed, self.step, self.group.rank)
+        x = bucket.buffer if lane.codec.own_dtype else wide
+        load = Load(lane, x, index, feedback, key, self._journey.scratch, self.plan.remembers)
+        return Transit(load)
+
+    def _transform(self, transits: Sequence[Transit]) -> None:
+        """Runs the stages, all lanes in step; what stages want summed is added over all ranks on the way."""
+        for depth in range(max(transit.num_stages for transit in transits)):
+            staged = [transit for transit in transits if depth < transit.num_stages]
+            with self.clock.time("encode"):
+                own = [transit.numbers.summands(depth) for transit in staged]
+                numbers = torch.cat(own)
+            if numbers.numel():
+                with self.clock.time("agree"):
+                    sum_in_order(self.group, numbers)
+            with self.clock.time("encode"):
+                sums = torch.split(numbers, [mine.numel() for mine in own])
+                for transit, agreed in zip(staged, sums, strict=True):
+                    transit.numbers.transform(depth, agreed)
+
+    def _agree(self, transits: Sequence[Transit]) -> None:
+        """One maximum for all lanes of the bucket."""
+        with self.clock.time("encode"):
+            own = [transit.numbers.maxima() for transit in transits]
+            words = torch.cat(own)
+        if words.numel():
+            with self.clock.time("agree"):
+                self.group.all_reduce_max(words).wait()
+        maxima = torch.split(words, [mine.numel() for mine in own])
+        for transit, agreed in zip(transits, maxima, strict=True):
+            transit.agreed = agreed
+
+    def _travel(self, route: Route, transits: Sequence[Transit]) -> None:
+        """While one message travels the next is encoded, and what arrived first is decoded."""
+        messages = route.messages([transit.parcels(self.group.size) for transit in transits])
+        trips = []
+        for index, message in enumerate(messages):
+            with self.clock.time("encode", index):
+                for parcel in message:
+                    parcel.encode()
+                    if route.in_place:  # now: the sums take the payload's place
+                        parcel.keep()
+            trips.append(route.send(message, index, self._journey))
+            with self.clock.time("encode", index):
+                for parcel in message:
+                    if not route.in_place:
+                        parcel.keep()
+        for trip in trips:
+            trip.merge()
+        for index, (message, trip) in enumerate(zip(messages, trips, strict=True)):
+            for parcel, sums in zip(message, trip.arrive(), strict=True):
+                with self.clock.time("decode", index):
+                    parcel.decode(sums)
+
+    def _finish(self, transit: Transit, bucket: Bucket) -> None:
+        """Undoes the stages and fills the bucket; what is to be learnt waits for the end of the step."""
+        with self.clock.time("decode"):
+            transit.finish()
+            self._finite &= transit.finite
+            if transit.load.x is not bucket.buffer:
+                for piece in transit.lane.layout.slices:
+                    bucket.buffer[piece] = transit.load.x[piece]
+            if transit.lane.codec.learns:
+                self._lessons.append((bucket, transit))
+
+
+def _by_route(transits: Sequence[Transit]) -> dict[Route, list[Transit]]:
+    routes: dict[Route, list[Transit]] = {}
+    for transit in transits:
+        routes.setdefault(transit.lane.route, []).append(transit)
+    return routes

@@ -1,0 +1,146 @@
+"""The report of a compressor: bytes, ratio, seconds by stage, error by layer."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from thinwire.controls.base import Change
+from thinwire.plans.plan import HORIZON, Plan
+from thinwire.texts.words import counted
+
+SHOWN_CHANGES = 10
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One tensor. `relative_error` is |g - Q(g)| / |g| of this rank's payload, None where not measured.
+
+    `learnt` holds what its codec found out, such as the energy that gradiveq's basis captures, or the part
+    of the numbers that rangefloat could not hold in the step that was measured last.
+    """
+
+    name: str
+    numel: int
+    codec: str
+    bytes_per_step: float
+    bits_per_element: float
+    relative_error: float | None
+    learnt: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """A phase that is still to come: its first step, and what the plan says one worker then sends."""
+
+    phase: str
+    first: int
+    bytes_per_step: int
+    ratio: float
+
+
+def ahead(plan: Plan, step: int) -> tuple[Ahead, ...]:
+    """The phases that follow the one of a step, each where it is next met; none for codecs without phases."""
+    if not any(plan.phases(step)):
+        return ()
+    stretches = plan.stretches(horizon=step + HORIZON)
+    now = next(stretch for stretch in stretches if stretch.first <= step < stretch.first + stretch.num_steps)
+    later = {s.phase: s for s in reversed(stretches) if s.first > step and s.phase != now.phase}
+    return tuple(
+        Ahead(s.phase, s.first, s.step_bytes, plan.dense_bytes / s.step_bytes if s.step_bytes else 1.0)
+        for s in sorted(later.values(), key=lambda s: s.first)
+    )
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one worker sent in its steps.
+
+    `bits_per_element` counts all bits that a worker sends for an element, in both directions: fp32 by ring
+    all-reduce is 2 (N-1)/N times 32. `other_bytes` went beside the steps: comparing plans, saving states.
+    """
+
+    codec: str
+    world: int
+    kernels: str
+    steps: int
+    bytes_per_step: float
+    dense_bytes_per_step: float
+    seconds: dict[str, float]
+    layers: tuple[LayerReport, ...]
+    control: str | None = None
+    strength: float = 1.0  # of the codec's strength, now
+    theta: float | None = None  # the part that is dropped, now
+    changes: tuple[Change, ...] = ()  # of the strength, so far
+    other_bytes: int = 0  # in all, beside the steps
+    phase: str = ""  # of the codec, now; "" if it has none
+    ahead: tuple[Ahead, ...] = ()  # the phases that follow
+
+    @property
+    def ratio(self) -> float:
+        """How many times fewer bytes than an fp32 ring all-reduce; 1 if nothing travels."""
+        return self.dense_bytes_per_step / self.bytes_per_step if self.bytes_per_step else 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; `ratio` with them."""
+        return {**asdict(self), "ratio": self.ratio}
+
+    def __str__(self) -> str:
+        steps = max(1, self.steps)
+        stages = ", ".join(f"{name} {1e3 * s / steps:.2f}" for name, s in self.seconds.items())
+        lines = [
+            f"{self.codec} on {counted(self.world, 'worker')}, {counted(self.steps, 'step')}, "
+            f"kernels {self.kernels}",
+            f"{self.bytes_per_step:,.0f} bytes a step from each worker, "
+            f"{self.ratio:.2f}x fewer than fp32 all-reduce"
+            + (f"; {self.other_bytes:,} bytes beside the steps" if self.other_bytes else ""),
+            *self._phases(),
+            f"milliseconds a step: {stages}",
+            *self._steered(),
+            "",
+            f"bits: sent per element, in both directions; fp32 all-reduce sends {self.dense_bits:.0f}",
+        ]
+        width = max((len(layer.name) for layer in self.layers), default=4)
+        lines.append(
+            f"{'layer':<{width}}  {'elements':>11}  {'codec':<12}  {'bytes':>11}  {'bits':>6}  error"
+        )
+        for layer in self.layers:
+            error = "-" if layer.relative_error is None else f"{layer.relative_error:.3f}"
+            lines.append(
+                f"{layer.name:<{width}}  {layer.numel:>11,}  {layer.codec:<12}  "
+                f"{layer.bytes_per_step:>11,.0f}  {layer.bits_per_element:>6.2f}  {error}"
+                + "".join(f"  {what} {value:.4g}" for what, value in layer.learnt.items())
+            )
+        return "\n".join(lines)
+
+    @property
+    def dense_bits(self) -> float:
+        """Bits per element that one worker sends in a ring all-reduce of fp32."""
+        return 32 * 2 * (self.world - 1) / self.world
+
+    def _phases(self) -> list[str]:
+        """The phase of the next step, and what to expect behind it: a first one may compress nothing."""
+        if not self.phase:
+            return []
+        lines = [f"phase {self.phase}" + (", then" if self.ahead else " from here on")]
+        return lines + [
+            f"  {later.phase} from step {later.first:,}: about {later.bytes_per_step:,} bytes a step, "
+            f"{later.ratio:.2f}x fewer"
+            for later in self.ahead[:SHOWN_CHANGES]
+        ]
+
+    def _steered(self) -> list[str]:
+        """The control, and the last of what it did."""
+        if self.control is None:
+            return []
+        theta = "" if self.theta is None else f", theta {self.theta:.4g}"
+        lines = [
+            f"control {self.control}: strength {self.strength:.4g}{theta}, "
+            f"{counted(len(self.changes), 'change')}"
+        ]
+        hidden = len(self.changes) - SHOWN_CHANGES
+        lines += [f"  ... {hidden} before"] if hidden > 0 else []
+        return lines + [
+            f"  step {change.step}: strength {change.strength:.4g}, {change.why}"
+            for change in self.changes[-SHOWN_CHANGES:]
+        ]

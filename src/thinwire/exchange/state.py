@@ -1,0 +1,199 @@
+"""The state of an engine as plain tensors and numbers, by tensor name: local, or gathered from all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from thinwire.codecs.stages.base import OWNED, Learned, owner
+from thinwire.controls.observation import Observation, merged
+from thinwire.controls.table import control_text
+from thinwire.errors import StateError
+from thinwire.exchange.engine import Engine
+from thinwire.exchange.held import digest_of, held_by, held_by_all, held_for, held_of, load_held
+from thinwire.plans.plan import tensor_in
+
+STATE_VERSION = 5
+
+
+def local_state(engine: Engine) -> dict[str, Any]:
+    """What this rank must keep to go on with the same bits."""
+    return {
+        **_stamp(engine),
+        "rank": engine.group.rank,
+        "memories": held_by(engine),
+        "learned": _learned(engine),
+        "control": engine.steering.state_dict([engine.steering.pending]),
+    }
+
+
+def gathered_state(engine: Engine) -> dict[str, Any]:
+    """The states of all ranks, the same on every rank; collective, and what rank 0 saves."""
+    with engine.group.aside():
+        return _gathered(engine)
+
+
+def _gathered(engine: Engine) -> dict[str, Any]:
+    ranks, shared = held_by_all(engine)
+    pending = engine.observations() if engine.steering.listens else [engine.steering.pending]
+    return {
+        **_stamp(engine),
+        "gathered": True,
+        "ranks": ranks,
+        "shared": shared,
+        "learned": _gathered_learned(engine),
+        "control": engine.steering.state_dict(pending),
+    }
+
+
+class NotTaken(NamedTuple):
+    """What `strict=False` left out, by tensor name, as torch calls it; empty lists: everything was taken.
+
+    A tensor whose codec, memory, route or shape is another than in the state is in both lists.
+    """
+
+    missing_keys: list[str]  # tensors of this model of which the state knows nothing that fits
+    unexpected_keys: list[str]  # tensors of the state that this model has no use for
+
+
+def load_state(engine: Engine, state: Mapping[str, Any], strict: bool = True) -> NotTaken:
+    """Puts a local or a gathered state back; refuses what does not fit, and then changes nothing.
+
+    With `strict=False` another model's state is taken as far as tensors are the same: what they hold back and
+    what was learnt of them. Tensors that are missing there start with nothing, and if the codec of one of
+    them learns a basis, all learn anew.
+    """
+    not_taken = _check(engine, state, strict)
+    if not_taken.missing_keys or not_taken.unexpected_keys:
+        state = _fitting(engine, state, not_taken)
+    if state.get("gathered"):
+        rank, world = engine.group.rank, engine.group.size
+        memories = held_for(state["ranks"], state["shared"], rank, world)
+        learned = _owned_only(state["learned"], rank, world)
+    else:
+        memories, learned = state["memories"], state["learned"]
+    engine.steering.load(state["control"], _pending(engine, state["control"]))
+    load_held(engine, memories)
+    engine.learned.clear()  # the same dict: lanes hold it
+    for name, known in learned.items():
+        engine.learned[name] = {what: t.to(engine.context.device, copy=True) for what, t in known.items()}
+    engine.step, engine.finite_steps = int(state["step"]), int(state["finite_steps"])
+    return not_taken
+
+
+def _fitting(engine: Engine, state: Mapping[str, Any], not_taken: NotTaken) -> dict[str, Any]:
+    """The state without the tensors that do not fit."""
+    missing = set(not_taken.missing_keys)
+    known = {entry.spec.name for entry in engine.plan.entries} - missing
+
+    learners = [entry for entry in engine.plan.entries if any(link.learns for link in entry.codec.stages)]
+    anew = any(entry.spec.name in missing for entry in learners)
+    learned = {} if anew else {name: own for name, own in state["learned"].items() if name in known}
+    fitting = {**state, "learned": learned, "finite_steps": 0 if anew else state["finite_steps"]}
+    if state.get("gathered"):
+        ranks = [held_of(own, known) for own in state["ranks"]]
+        return {**fitting, "ranks": ranks, "shared": held_of(state["shared"], known)}
+    return {**fitting, "memories": held_of(state["memories"], known)}
+
+
+def _pending(engine: Engine, control: Mapping[str, Any] | None) -> Observation:
+    """What this rank had observed and not yet told; in a world of another size all ranks tell the same."""
+    told = [Observation(**observation) for observation in control["pending"]] if control else [Observation()]
+    if len(told) == 1:
+        return told[0]
+    return told[engine.group.rank] if len(told) == engine.group.size else merged(told, lambda rank: rank)
+
+
+def _stamp(engine: Engine) -> dict[str, Any]:
+    return {
+        "version": STATE_VERSION,
+        "world": engine.group.size,
+        "step": engine.step,
+        "finite_steps": engine.finite_steps,
+        "seed": engine.seed,
+        "plan": [str(entry) for entry in engine.plan.entries],
+    }
+
+
+def _learned(engine: Engine) -> Learned:
+    """What the stages have learnt, as tensors of their own."""
+    return {
+        name: {what: t.clone(memory_format=torch.contiguous_format) for what, t in sorted(known.items())}
+        for name, known in sorted(engine.learned.items())
+    }
+
+
+def _gathered_learned(engine: Engine) -> Learned:
+    """What was learnt, with what owners alone hold: others hold zeros, so the sum over the ranks is exact."""
+    learned = _learned(engine)
+    shapes = {name: {what: list(t.shape) for what, t in known.items()} for name, known in learned.items()}
+    engine.compare_digests(digest_of(shapes), "learned of what was learnt")
+    for known in learned.values():
+        for what, tensor in known.items():
+            if what.startswith(OWNED):
+                engine.group.all_reduce(tensor).wait()
+    return learned
+
+
+def _owned_only(learned: Learned, rank: int, world: int) -> Learned:
+    """What was learnt, for one rank of a world that may have another size: what others own becomes zeros."""
+
+    def keep(name: str, what: str) -> bool:
+        return not what.startswith(OWNED) or owner(name, world) == rank
+
+    return {
+        name: {what: t if keep(name, what) else torch.zeros_like(t) for what, t in known.items()}
+        for name, known in learned.items()
+    }
+
+
+def _check(engine: Engine, state: Mapping[str, Any], strict: bool) -> NotTaken:
+    if not isinstance(state, Mapping) or "version" not in state:
+        raise StateError("this is no state of a thinwire compressor: pass what state_dict() returned")
+    if state["version"] != STATE_VERSION:
+        raise StateError(
+            f"the state has version {state['version']}, this thinwire reads version {STATE_VERSION}: "
+            "load it with the thinwire that wrote it"
+        )
+    not_taken = _compared(engine, list(state["plan"]), strict)
+    theirs_control = (state["control"] or {}).get("text")
+    ours_control = control_text(engine.plan.control)
+    if theirs_control is not None and theirs_control != ours_control:
+        raise StateError(
+            f'the state was made under control "{theirs_control}", this compressor has "{ours_control}": '
+            "pass the same control"
+        )
+    if state["seed"] != engine.seed:
+        raise StateError(f"the state was made with seed {state['seed']}, this compressor has {engine.seed}")
+    if state.get("gathered"):
+        return not_taken
+    if (state["rank"], state["world"]) != (engine.group.rank, engine.group.size):
+        raise StateError(
+            f"the state is of rank {state['rank']} of {state['world']}, this is rank {engine.group.rank} of "
+            f"{engine.group.size}: load each rank's own state, or one made with state_dict(gather=True)"
+        )
+    return not_taken
+
+
+def _compared(engine: Engine, theirs: list[str], strict: bool) -> NotTaken:
+    """The tensors whose lines in the two plans differ; raises if that is not allowed."""
+    ours = [str(entry) for entry in engine.plan.entries]
+    missing = [line for line in ours if line not in set(theirs)]
+    unexpected = [line for line in theirs if line not in set(ours)]
+    if strict and ours != theirs:
+        if not missing and not unexpected:
+            raise StateError("the state has the tensors in another order: build the model as it was then")
+        between = "; " if missing and unexpected else ""
+        raise StateError(
+            f"the state belongs to another model or codec: {_first('here only', missing)}{between}"
+            f"{_first('in the state only', unexpected)}. Build the model as it was then, or take what fits "
+            "with load_state_dict(state, strict=False), which returns what it did not take"
+        )
+    return NotTaken([tensor_in(line) for line in missing], [tensor_in(line) for line in unexpected])
+
+
+def _first(where: str, lines: list[str]) -> str:
+    more = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
+    return f'{where} "{lines[0]}"{more}' if lines else ""

@@ -1,0 +1,1 @@
+"""Processes of one run: started together, watched together and stopped together."""

@@ -1,0 +1,77 @@
+"""What a user asks for: a codec and, behind "@", how else it is run: "topk:0.01 @ control=guard"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import thinwire as tw
+from thinwire.errors import LabError
+from thinwire.texts.names import CONTROLS, MEMORIES, ROUTES, check_codec_names, check_name, first_word
+
+OPTIONS = ("memory", "route", "control", "bucket")
+DDP, DDP_FP16, DDP_POWERSGD = "ddp", "ddp-fp16", "ddp-powersgd"  # PyTorch's own exchange
+
+
+@dataclass(frozen=True)
+class CodecChoice:
+    """A codec text, how else `compress` is called, and the size of DDP's buckets in MB (None: DDP's own)."""
+
+    codec: str
+    memory: str | None = None
+    route: str | None = None
+    control: str | None = None
+    bucket: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.bucket is not None and not self.bucket.replace(".", "", 1).isdigit():
+            raise LabError(f"bucket={self.bucket} must be a size in MB, as in bucket=5")
+
+    @property
+    def is_pytorch(self) -> bool:
+        """Whether PyTorch's own exchange is meant and not a thinwire codec."""
+        return first_word(self.codec) in (DDP, DDP_FP16, DDP_POWERSGD)
+
+    def check_names(self) -> None:
+        """Refuses a misspelt name without waiting for torch; options are checked where the codec is made."""
+        if not self.is_pytorch:
+            check_codec_names(self.codec)
+        for what, known in (("memory", MEMORIES), ("route", ROUTES), ("control", CONTROLS)):
+            text = getattr(self, what)
+            if text is not None:
+                check_name(what, text, known)
+
+    @property
+    def bucket_mb(self) -> float | None:
+        return None if self.bucket is None else float(self.bucket)
+
+    def options(self) -> dict[str, Any]:
+        """The options as `compress` takes them."""
+        return {"memory": self.memory, "route": self.route, "control": self.control}
+
+    def plan(self, model: tw.Model, workers: int) -> tw.Plan:
+        """What would travel for a model."""
+        return tw.Plan.of(tw.Policy.of(self.codec), model, workers, **self.options())
+
+
+def read_codec_choice(text: str) -> CodecChoice:
+    """Reads a codec text with options behind "@", in words of the form option=value.
+
+    >>> read_codec_choice("topk:0.01 @ control=guard:patience=2 memory=none").options()
+    {'memory': 'none', 'route': None, 'control': 'guard:patience=2'}
+    """
+    codec, at, rest = text.partition("@")
+    given: dict[str, str] = {}
+    for word in rest.split():
+        name, equals, value = word.partition("=")
+        if name not in OPTIONS or not equals or not value:
+            raise LabError(
+                f'"{text}": "{word}" behind @ does not fit: write option=value with one of '
+                f'{", ".join(OPTIONS)}, as in "topk:0.01 @ control=guard memory=none"'
+            )
+        if name in given:
+            raise LabError(f'"{text}": {name} is given twice behind @')
+        given[name] = value
+    if at and not given:
+        raise LabError(f'"{text}": nothing stands behind @: write for example "topk:0.01 @ control=guard"')
+    return CodecChoice(codec.strip(), **given)

@@ -1,0 +1,122 @@
+"""A trainer: one rank's model, optimizer and share of the data, and the step it is at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from thinwire.errors import LabError
+from thinwire.lab.data import Task
+from thinwire.lab.data.augment import shift_and_flip
+from thinwire.lab.data.example_order import ExampleOrder
+from thinwire.lab.data.task import Indices
+from thinwire.lab.models import fit_check
+from thinwire.lab.run.checkpoint import Checkpoint, check_same_run, read_checkpoint
+from thinwire.lab.run.ddp_exchange import HookedModel
+from thinwire.lab.run.optimizer import make_optimizer
+from thinwire.lab.run.recipe import Recipe
+from thinwire.lab.run.reference_losses import ReferenceLosses
+
+Hook = Callable[[nn.Module], HookedModel]
+
+
+class Trainer:
+    """Trains by a recipe; what it draws follows from seed, step and rank alone.
+
+    `hook` lets gradients travel while the backward pass runs; without one this rank is alone.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        task: Task,
+        rank: int = 0,
+        hook: Hook | None = None,
+        reference: ReferenceLosses | None = None,
+    ) -> None:
+        self.recipe, self.task, self.rank = recipe, task, rank
+        self.reference = reference or ReferenceLosses()
+        card = fit_check(recipe.model, task.name, task.train.x.shape[1:])
+        self.net: nn.Module = card.build(recipe.seed, task.classes)
+        hooked = None if hook is None else hook(self.net)
+        self.model: nn.Module = self.net if hooked is None else hooked.model
+        self.compressor = None if hooked is None else hooked.compressor
+        self.optimizer = make_optimizer(self.net, recipe, self.compressor)
+        self.num_steps = recipe.num_steps(len(task.train))
+        self.order = ExampleOrder(len(task.train), recipe.batch, recipe.workers, recipe.seed)
+        self.step = 0
+
+    @property
+    def epoch(self) -> float:
+        return self.step / self.order.steps_per_epoch
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.net.parameters())
+
+    def train_step(self, indices: Indices) -> float:
+        """Backward pass and update, and on to the next step; gives this rank's loss."""
+        loss = self.backward(indices)
+        self.update()
+        return loss
+
+    def backward(self, indices: Indices) -> float:
+        """Forward and backward pass (gradients travel meanwhile); gives this rank's loss.
+
+        The control hears of the loss before the backward pass, so that this very step goes by it.
+        """
+        torch.manual_seed((self.recipe.seed << 32) + self.step * self.recipe.workers + self.rank)
+        lr = self.recipe.lr_at(self.step, self.num_steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        x, y = self.task.batch(self.task.train, indices)
+        loss = self.task.loss(self.model(shift_and_flip(x) if self.recipe.augment else x), y)
+        self._observe(loss, lr)
+        self.optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        return loss.item()
+
+    def update(self) -> None:
+        """Let the optimizer use the gradients; this ends the step."""
+        self.optimizer.step()
+        self.step += 1
+
+    def _observe(self, loss: Tensor, lr: float) -> None:
+        """Tell a control how training goes, beside what the run it is compared with had lost at this step."""
+        if self.compressor is not None:
+            reference = self.reference.at(self.step + 1)
+            self.compressor.observe(loss, lr=lr, epoch=self.epoch, reference=reference)
+
+    def strength(self) -> dict[str, float]:
+        """How strong the codec is now: its strength and, if it drops a part of the numbers, theta."""
+        compressor = self.compressor
+        if compressor is None or (compressor.plan.control is None and compressor.theta is None):
+            return {}
+        theta = {} if compressor.theta is None else {"theta": compressor.theta}
+        return {"strength": compressor.strength, **theta}
+
+    def checkpoint(self) -> Checkpoint:
+        """The state of the run; gathering the compressor's is collective."""
+        state = None if self.compressor is None else self.compressor.state_dict(gather=True)
+        return Checkpoint(self.recipe, self.step, self.net.state_dict(), self.optimizer.state_dict(), state)
+
+    def load(self, path: Path) -> None:
+        """Go on from a checkpoint.
+
+        1. run one throw-away step, because DDP re-arranges its buckets after the first one and sums of floats
+           depend on their place in a bucket;  2. load model, optimizer and compressor;  3. set the step.
+        """
+        checkpoint = read_checkpoint(path)
+        check_same_run(path, checkpoint, self.recipe)
+        self.train_step(next(self.order.batches(self.rank, 0, 1)))
+        try:
+            self.net.load_state_dict(checkpoint.model)
+            self.optimizer.load_state_dict(checkpoint.optimizer)
+        except (RuntimeError, ValueError) as error:
+            raise LabError(f"checkpoint {path} does not fit model {self.recipe.model!r}: {error}") from error
+        if self.compressor is not None and checkpoint.compressor is not None:
+            self.compressor.load_state_dict(checkpoint.compressor)
+        self.step = checkpoint.step

@@ -1,0 +1,170 @@
+"""A worker: one process of a training run, started as `python -m thinwire.lab.run.worker JOB_FILE`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+
+from thinwire.errors import ThinwireError
+from thinwire.lab.data import open_task
+from thinwire.lab.net.rendezvous import end_process, join, leave
+from thinwire.lab.run.byte_meter import ByteMeter, meter_for, ring_bytes
+from thinwire.lab.run.checkpoint import write_checkpoint
+from thinwire.lab.run.ddp_exchange import attach
+from thinwire.lab.run.evaluation import evaluate
+from thinwire.lab.run.parameters_digest import agreed_digest
+from thinwire.lab.run.step_times import StepTimes
+from thinwire.lab.run.trainer import Trainer
+from thinwire.lab.run.training_job import TrainingJob, read_training_job
+
+PROGRESS_ROWS = 200
+CRASHED, FAILED = 1, 2  # exit codes
+
+
+class Worker:
+    """Trains by a job, scores and saves the model on the way, and tells the launcher in rows."""
+
+    def __init__(self, job: TrainingJob, trainer: Trainer, meter: ByteMeter) -> None:
+        self.job, self.trainer, self.meter = job, trainer, meter
+        self.times = StepTimes()
+
+    def run(self) -> None:
+        """Train from the current step to the last one; report rows on the way and the result at the end."""
+        trainer = self.trainer
+        first, last = trainer.step, min(trainer.num_steps, self.job.stop_at or trainer.num_steps)
+        stops = {*marks(trainer.num_steps, self.job.recipe.evaluations), last}
+        shown = set(marks(trainer.num_steps, PROGRESS_ROWS))
+        losses: list[float] = []
+        dist.barrier()
+        self.meter.resume()
+        for indices in trainer.order.batches(trainer.rank, first, last):
+            start = time.perf_counter()
+            losses.append(trainer.train_step(indices))
+            self.times.add(time.perf_counter() - start)
+            if trainer.step in shown:
+                self.say("step", loss=losses[-1], **trainer.strength())
+            if trainer.step in stops:
+                with self.aside():
+                    self.evaluate(losses)
+                losses.clear()
+            if self._checkpoint_due(last):
+                with self.aside():
+                    self.save()
+        self.finish()
+
+    def _checkpoint_due(self, last: int) -> bool:
+        every, step = self.job.checkpoint_every, self.trainer.step
+        due = step == last or (every is not None and step % every == 0)
+        return self.job.checkpoint is not None and due
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Work that is not training: it is neither timed nor counted; all ranks leave it together."""
+        self.meter.pause()
+        yield
+        dist.barrier()
+        self.meter.resume()
+
+    def evaluate(self, losses: list[float]) -> None:
+        """Score the model on the test set and say how far the run is."""
+        trainer = self.trainer
+        scores = evaluate(trainer.net, trainer.task, trainer.rank, trainer.recipe.workers, losses)
+        self.say("evaluation", **vars(scores), bytes=self.meter.sent_bytes(self.times.num_steps))
+
+    def save(self) -> None:
+        """Write a checkpoint: making it is collective, writing is for rank 0."""
+        checkpoint = self.trainer.checkpoint()
+        if self.trainer.rank == 0 and self.job.checkpoint is not None:
+            write_checkpoint(Path(self.job.checkpoint), checkpoint)
+
+    def say(self, row: str, **values: Any) -> None:
+        """One JSON row on standard output; only rank 0 speaks."""
+        if self.trainer.rank == 0:
+            trainer = self.trainer
+            place = {"step": trainer.step, "epoch": trainer.epoch, "seconds": self.times.seconds}
+            print(json.dumps({"row": row, **place, **values}), flush=True)
+
+    def finish(self) -> None:
+        """Check that all ranks hold the same parameters and report the run as a whole."""
+        steps, workers = self.times.num_steps, self.job.recipe.workers
+        sent = torch.tensor([self.meter.sent_bytes(steps)], dtype=torch.float64)
+        dist.all_reduce(sent)
+        compressor = self.trainer.compressor
+        self.say(
+            "result",
+            steps=steps,
+            step_ms=self.times.mean_ms,
+            bytes_per_step=sent.item() / workers / max(1, steps),
+            bytes_source=self.meter.source,
+            dense_bytes_per_step=ring_bytes(4 * self.trainer.num_parameters, workers),
+            parameters=agreed_digest(self.trainer.net),
+            report=None if compressor is None else compressor.report().to_dict(),
+        )
+
+
+def marks(num_steps: int, count: int) -> Iterator[int]:
+    """At most `count` steps, spread evenly, the last one included."""
+    return (-(-num_steps * k // count) for k in range(1, count + 1))
+
+
+def work(job_file: Path) -> NoReturn:
+    """Join the group, do the job, leave the group and end."""
+    job, rank = read_training_job(job_file), int(os.environ["RANK"])
+    join(job_file)
+    recipe = job.recipe
+    trainer = Trainer(
+        recipe,
+        open_task(Path(job.task_folder)),
+        rank,
+        hook=lambda net: attach(net, recipe.codec, recipe.seed, job.link_rate),
+        reference=job.reference,
+    )
+    meter = meter_for(recipe, trainer.num_parameters, trainer.compressor, job.counters)
+    if job.resume is not None:
+        trainer.load(Path(job.resume))
+    Worker(job, trainer, meter).run()
+    if trainer.compressor is not None:
+        trainer.compressor.close()
+    leave()
+
+
+def _end_with_launcher() -> None:
+    """Exit as soon as the launcher is gone: it holds the other end of standard input."""
+
+    def wait() -> None:
+        while os.read(0, 1):  # not sys.stdin: its lock would be held while the interpreter shuts down
+            pass
+        os._exit(FAILED)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def main() -> None:
+    """Run the job; a mistake of the user becomes one sentence for the launcher, a bug a traceback.
+
+    The traceback goes as a row of its own: what libraries print while the process ends would bury it.
+    """
+    _end_with_launcher()
+    try:
+        work(Path(sys.argv[1]))
+    except ThinwireError as error:
+        print(json.dumps({"row": "error", "message": str(error)}))
+        end_process(FAILED)
+    except Exception:
+        print(json.dumps({"row": "crash", "lines": traceback.format_exc().splitlines()}))
+        end_process(CRASHED)
+
+
+if __name__ == "__main__":
+    main()

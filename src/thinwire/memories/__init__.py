@@ -1,0 +1,1 @@
+"""Memories: what a rank holds back from one step to the next."""

@@ -1,0 +1,91 @@
+"""What a memory is: what a rank holds back from one step to the next."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from types import MappingProxyType
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from thinwire.memories.pages import Pages
+from thinwire.tensors.layout import Piece
+
+
+class Kept(Enum):
+    """Whose a piece of state is: what a world of another size gets follows from it."""
+
+    OWN = "own"  # every rank has its own, and their sum over the ranks is what counts
+    SHARED = "shared"  # the same on all ranks
+
+
+class Memory(ABC):
+    """Sees what a rank means to send (`before`), what it sent (`after`) and the mean (`received`).
+
+    A step is believed as a whole or not at all: what was written in a step that is skipped was never sent.
+    What is held does not depend on the loss scale of the gradients.
+    """
+
+    pieces_held: ClassVar[Mapping[str, Kept]] = MappingProxyType({})  # of every tensor, by name
+
+    whole_tensors: bool = False  # True: `before` must see all elements of a tensor at once
+
+    strength: float = 1.0  # of its codec in the step under way; the engine sets it
+
+    def __init__(self) -> None:
+        self.pages = Pages(tuple(self.pieces_held))
+
+    @abstractmethod
+    def before(self, x: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:
+        """Lets what was held back join these pieces of x, in place."""
+
+    @abstractmethod
+    def after(self, x: Tensor, own: Tensor, base: int, pieces: Sequence[Piece], loss_scale: float) -> None:
+        """Takes note of what was meant to be sent (x) and what was (own, which begins at element `base`)."""
+
+    def received(self, mean: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:  # noqa: B027
+        """Sees the mean over all ranks, and may change it, on all ranks alike."""
+
+    def commit(self) -> None:
+        """Believes the step."""
+        self.pages.commit()
+
+    def forget(self) -> None:
+        """Drops what the step would have left."""
+        self.pages.forget()
+
+    def state(self) -> dict[str, dict[str, Tensor]]:
+        """What is held: by piece of state, then by tensor."""
+        return {
+            what: {name: held[what].clone() for name, held in self.pages.kept.items()}
+            for what in self.pieces_held
+        }
+
+    def load(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Puts back what `state` gave."""
+        held = [state.get(what, {}) for what in self.pieces_held]
+        names = held[0] if held else ()
+        self.pages.load(
+            {
+                name: {what: own[name].clone() for what, own in zip(self.pieces_held, held, strict=True)}
+                for name in names
+            }
+        )
+
+
+class NoMemory(Memory):
+    """Holds nothing back: right for unbiased codecs, whose errors average out."""
+
+    def before(self, x: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:
+        pass
+
+    def after(self, x: Tensor, own: Tensor, base: int, pieces: Sequence[Piece], loss_scale: float) -> None:
+        pass
+
+
+def is_finite(x: Tensor) -> bool:
+    """One pass and no temporary: NaN is both the least and the greatest of numbers."""
+    return x.numel() == 0 or all(bool(torch.isfinite(end)) for end in x.aminmax())

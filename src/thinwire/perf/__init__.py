@@ -1,0 +1,1 @@
+"""The performance model: what a step takes on a cluster, per codec, before it runs."""

@@ -1,0 +1,106 @@
+"""Collectives in alpha-beta form: seconds until every worker of a topology has what it waits for.
+
+With p workers in m nodes of g, a link's latency a and bytes per second b:
+
+    all_reduce(n)    2 (p-1) (a + n / (p b))            a ring, its slowest link sets the pace
+    all_gather(n)    (p-1) (a + n / b)                  a ring, n bytes a worker
+    all_to_all(n)    a + (messages - 1) o + sent / b    straight to every peer, n bytes a worker in all:
+                                                        a node sends g (p-g)/p n over its one connection
+    two_phase(n, s)  all_to_all(n) + all_gather(s)      shards there, sums of shards back
+    hierarchical     all_reduce inside, any of these between leaders, broadcast inside
+
+A ring passes every node's connection once, whatever g is: workers are numbered node by node. An all-to-all
+does not: g workers send at once. This is why `sharded` wants one worker a node, or leaders.
+"""
+
+from __future__ import annotations
+
+from thinwire.perf.topology import Topology
+from thinwire.perf.traffic import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_REDUCE_MAX,
+    ALL_TO_ALL,
+    ORDERED,
+    SMALL_BYTES,
+    Act,
+)
+
+
+def hop(topology: Topology, nbytes: float) -> float:
+    """One step of a ring: every worker sends n bytes to the next one."""
+    between = topology.inter.message(nbytes) if topology.nodes > 1 else 0.0
+    inside = topology.intra.message(nbytes) if topology.gpus > 1 else 0.0
+    return max(between, inside)
+
+
+def all_reduce(topology: Topology, nbytes: float) -> float:
+    """A ring all-reduce of n bytes: reduce-scatter, then all-gather, p - 1 hops of n / p each."""
+    p = topology.workers
+    return 2 * (p - 1) * hop(topology, nbytes / p)
+
+
+def all_gather(topology: Topology, nbytes: float) -> float:
+    """A ring all-gather of n bytes a worker: p - 1 hops of n."""
+    return (topology.workers - 1) * hop(topology, nbytes)
+
+
+def all_to_all(topology: Topology, nbytes: float) -> float:
+    """Every worker sends n / p bytes to each, all at once; the two kinds of links work side by side."""
+    p, g = topology.workers, topology.gpus
+    between = topology.inter.straight(g * (p - g), g * (p - g) * nbytes / p)
+    inside = topology.intra.straight(g - 1, (g - 1) * nbytes / p)
+    return max(between, inside)
+
+
+def two_phase(topology: Topology, nbytes: float, sum_bytes: float) -> float:
+    """Shards to their owners, n bytes a worker; then every owner's sums, of `sum_bytes`, to everybody."""
+    return all_to_all(topology, nbytes) + all_gather(topology, sum_bytes)
+
+
+def broadcast(topology: Topology, nbytes: float) -> float:
+    """From one worker to all, in pieces so small that they follow each other down the chain."""
+    return (topology.workers - 1) * hop(topology, 0) + nbytes / _slowest(topology)
+
+
+def hierarchical(topology: Topology, nbytes: float, between_s: float) -> float:
+    """n raw bytes are added up inside each node, leaders exchange, and the result goes back to all."""
+    return all_reduce(topology.inside, nbytes) + between_s + broadcast(topology.inside, nbytes)
+
+
+def seconds(topology: Topology, act: Act) -> float:
+    """An act of the engine, as its group does it: short messages go straight to every peer."""
+    p, nbytes = topology.workers, act.nbytes
+    if p == 1:
+        return 0.0
+    if act.kind == ORDERED:
+        return sum(seconds(topology, half) for half in _halves(act, p))
+    short = nbytes <= SMALL_BYTES
+    if act.kind == ALL_REDUCE or (act.kind == ALL_REDUCE_MAX and not short):
+        return all_reduce(topology, nbytes)
+    if act.kind == ALL_TO_ALL or short:
+        return all_to_all(topology, nbytes if act.kind == ALL_TO_ALL else p * nbytes)
+    assert act.kind == ALL_GATHER
+    return all_gather(topology, nbytes)
+
+
+def sent_bytes(act: Act, workers: int) -> int:
+    """What one worker sends in an act: the same rules as the engine's groups, which is tested."""
+    if act.kind == ORDERED:
+        return sum(sent_bytes(half, workers) for half in _halves(act, workers))
+    if act.kind == ALL_REDUCE or (act.kind == ALL_REDUCE_MAX and act.nbytes > SMALL_BYTES):
+        return 2 * (workers - 1) * act.nbytes // workers
+    if act.kind == ALL_TO_ALL:
+        return act.nbytes // workers * (workers - 1)
+    return act.nbytes * (workers - 1)
+
+
+def _halves(act: Act, workers: int) -> tuple[Act, Act]:
+    """A sum in rank order: every worker gets the share that it owns (whole floats), then all get all sums."""
+    share = 4 * -(-act.nbytes // (4 * workers))
+    return Act(ALL_TO_ALL, share * workers), Act(ALL_GATHER, share)
+
+
+def _slowest(topology: Topology) -> float:
+    links = [topology.inter] * (topology.nodes > 1) + [topology.intra] * (topology.gpus > 1)
+    return min((link.bytes_per_s for link in links), default=float("inf"))

@@ -1,0 +1,1 @@
+"""TernGrad's Figure 5, regenerated: what the paper drew, what the model says, also of our own formats."""

@@ -1,0 +1,328 @@
+"""A plan: the policy applied to a model. Static, printable, with exact bytes and a digest to compare."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from thinwire.codecs.codec import Codec
+from thinwire.codecs.coders.base import Context, Merge
+from thinwire.codecs.stages.base import NOTHING, Learned
+from thinwire.controls.base import Control
+from thinwire.controls.observation import RECORD_BYTES
+from thinwire.controls.table import check_control, control_text, make_control
+from thinwire.errors import PlanError
+from thinwire.groups.base import all_gather_bytes, all_reduce_bytes
+from thinwire.kernels import backends
+from thinwire.memories.table import memory_text
+from thinwire.plans.lane import Lane, step_bytes
+from thinwire.plans.model import Model
+from thinwire.plans.policy import Policy
+from thinwire.plans.tensor_bytes import tensor_bytes, whole
+from thinwire.routes.base import default_route_name
+from thinwire.routes.table import route_named
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
+from thinwire.texts.words import counted
+
+WIRE_VERSION = 2
+WORTH_A_HINT = 0.25  # share of the bytes of one dense tensor
+HORIZON = 10_000  # steps over which phases are averaged
+_FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor: what happens to it and why."""
+
+    spec: Spec
+    codec: Codec
+    memory: str
+    route: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.spec} | {self.codec.canonical} | {self.memory} | {self.route}"
+
+
+def tensor_in(line: str) -> str:
+    """The tensor that the text of an entry is of.
+
+    >>> tensor_in("fc.weight[10, 20]:float32 | Dense() | none | allreduce")
+    'fc.weight'
+    """
+    return line.partition(" | ")[0].rpartition("[")[0]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Steps one behind the other in the same phase, and what one rank sends in each."""
+
+    phase: str
+    first: int
+    num_steps: int
+    step_bytes: int
+
+
+def mean_bytes(stretches: Iterable[Stretch]) -> float:
+    """What one rank sends in a step, on average."""
+    listed = list(stretches)
+    return sum(s.num_steps * s.step_bytes for s in listed) / sum(s.num_steps for s in listed)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every tensor's codec, memory and route for a world of a given size, and the control over them."""
+
+    entries: tuple[Entry, ...]
+    world: int
+    control: Control[Any] | None = None  # None: codecs are always as strong as they were asked for
+    theta: float | None = None  # the part that all codecs with a strength drop, if they drop the same
+
+    @classmethod
+    def empty(cls, policy: Policy, world: int, control: str | None = None) -> Plan:
+        """A plan of no tensors yet; others are joined to it."""
+        made = make_control(control)
+        return cls((), world, made, check_control(made, policy.codecs))
+
+    @classmethod
+    def of(
+        cls,
+        policy: Policy,
+        model: Model,
+        world: int,
+        memory: str | None = None,
+        route: str | None = None,
+        control: str | None = None,
+    ) -> Plan:
+        """Applies a policy. `memory` and `route` overrule the codecs' own; `control` makes them gentler.
+
+        Tensors that stay dense beside a compressed codec go by "sharded", which adds in rank order: a ring
+        all-reduce gives other bits when DDP moves a tensor to another bucket.
+        """
+        if not model.specs:
+            raise PlanError("the model has no trainable parameters: there is nothing to send")
+        policy.check(model)
+        memory = None if memory is None else memory_text(memory)
+        mixed = any(codec.merge is not Merge.SUM for codec in policy.codecs)
+        entries = []
+        for spec in model.specs:
+            _refuse_strange(spec)
+            choice = policy.choose(spec, model)
+            codec = choice.codec
+            name = "sharded" if codec.own_dtype and mixed else (route or default_route_name(codec))
+            route_named(name).check(codec)
+            kept = "none" if codec.own_dtype else (memory or codec.memory)
+            entries.append(Entry(spec, codec, kept, name, choice.reason))
+        plan = replace(cls.empty(policy, world, control), entries=tuple(entries))
+        for strength in (1.0,) if plan.control is None else (1.0, 0.0):  # refuses worlds a codec cannot serve
+            plan.at_strength(strength).lanes(Layout.packed(model.specs), dry_context(world))
+        return plan
+
+    def at_strength(self, strength: float) -> Plan:
+        """This plan with a part of its codecs' strength; memories and routes stay."""
+        if strength >= 1:
+            return self
+        return replace(
+            self, entries=tuple(replace(e, codec=e.codec.at_strength(strength)) for e in self.entries)
+        )
+
+    def joined(self, other: Plan) -> Plan:
+        """Both plans' tensors in one plan."""
+        return replace(self, entries=self.entries + other.entries)
+
+    def phases(
+        self, step: int, learned: Learned | None = None, names: Iterable[str] | None = None
+    ) -> tuple[str, ...]:
+        """The phase of every (or each named) tensor's codec in a step; bytes change only when this does."""
+        known, codecs = learned or {}, {entry.spec.name: entry.codec for entry in self.entries}
+        return tuple(
+            codecs[name].phase(step, known.get(name, NOTHING))
+            for name in (codecs if names is None else names)
+        )
+
+    def lanes(
+        self,
+        bucket: Layout,
+        context: Context,
+        step: int = 0,
+        learned: Learned | None = None,
+        part_numel: int | None = None,
+    ) -> list[Lane]:
+        """The lanes of a bucket, in the order of their first tensors, in the phase of a step."""
+        by_name = {entry.spec.name: entry for entry in self.entries}
+        groups: dict[tuple[str, str, str, torch.dtype], list[int]] = {}
+        for index, spec in enumerate(bucket.specs):
+            entry = by_name[spec.name]
+            alike = (entry.codec.canonical, entry.memory, entry.route, spec.dtype)
+            groups.setdefault(alike, []).append(index)
+        lanes, known = [], {} if learned is None else learned
+        for (_, memory, route, _), members in groups.items():
+            layout = Layout(
+                tuple(bucket.specs[i] for i in members), tuple(bucket.offsets[i] for i in members)
+            )
+            codec = by_name[layout.names[0]].codec
+            lanes.append(Lane(codec, layout, memory, route_named(route), context, step, known, part_numel))
+        return lanes
+
+    @functools.cached_property
+    def remembers(self) -> bool:
+        """True if something of a step is remembered in the next ones: memories, bases, phases."""
+        return any(entry.memory != "none" or entry.codec.learns for entry in self.entries)
+
+    @property
+    def digest(self) -> bytes:
+        """32 bytes that are equal on two ranks only if everything that shapes their messages is equal."""
+        head = f"thinwire wire {WIRE_VERSION}, world {self.world}, control {control_text(self.control)}"
+        text = "\n".join([head, *map(str, self.entries)])
+        return hashlib.blake2b(text.encode(), digest_size=32).digest()
+
+    def step_bytes(
+        self,
+        buckets: Iterable[Layout] | None = None,
+        step: int = 0,
+        learned: Learned | None = None,
+        part_numel: int | None = None,
+    ) -> int:
+        """What one rank sends in a step; by default as if the model were one bucket.
+
+        Exact. Where sizes follow from what was learnt (gradiveq's energy=), `learned` must be what the engine
+        knows; without them it is the most that can be sent.
+        """
+        specs = (entry.spec for entry in self.entries)
+        whole = buckets if buckets is not None else [Layout.packed(specs)]
+        context = dry_context(self.world)
+        listens = self.control is not None and self.control.needs is not None
+        observed = all_gather_bytes(RECORD_BYTES, self.world) if listens else 0
+        return observed + sum(
+            step_bytes(self.lanes(bucket, context, step, learned, part_numel)) for bucket in whole
+        )
+
+    def stretches(
+        self, buckets: Iterable[Layout] | None = None, part_numel: int | None = None, horizon: int = HORIZON
+    ) -> list[Stretch]:
+        """The first `horizon` steps, cut where a phase begins; one stretch for codecs without phases."""
+        whole = None if buckets is None else list(buckets)
+        codecs = {entry.codec.canonical: entry.codec for entry in self.entries}.values()
+        firsts: list[tuple[int, str]] = []
+        for step in range(horizon):
+            phase = ", ".join(dict.fromkeys(filter(None, (codec.phase(step) for codec in codecs))))
+            if not firsts or phase != firsts[-1][1]:
+                firsts.append((step, phase))
+        sizes: dict[str, int] = {}
+        for step, phase in firsts:
+            if phase not in sizes:
+                sizes[phase] = self.step_bytes(whole, step, None, part_numel)
+        ends = [step for step, _ in firsts[1:]] + [horizon]
+        return [
+            Stretch(phase, step, end - step, sizes[phase])
+            for (step, phase), end in zip(firsts, ends, strict=True)
+        ]
+
+    @property
+    def dense_bytes(self) -> int:
+        """What one rank would send by an fp32 ring all-reduce."""
+        return all_reduce_bytes(4 * sum(entry.spec.numel for entry in self.entries), self.world)
+
+    def tensor_bytes(self) -> dict[str, int]:
+        """What every tensor makes one rank send in a step, on average over the phases, as one bucket.
+
+        With what listening to a control costs, they are together the bytes of a step.
+        """
+        layout, context = Layout.packed(entry.spec for entry in self.entries), dry_context(self.world)
+        stretches = self.stretches()
+        steps, sums = Counter[str](), {entry.spec.name: 0.0 for entry in self.entries}
+        for stretch in stretches:
+            steps[stretch.phase] += stretch.num_steps
+        firsts = {stretch.phase: stretch.first for stretch in reversed(stretches)}
+        for phase, first in firsts.items():
+            for name, share in tensor_bytes(self.lanes(layout, context, first)).items():
+                sums[name] += share * steps[phase] / steps.total()
+        return whole(sums)
+
+    def hint(self, sent: Mapping[str, int]) -> str | None:
+        """A sentence on the one dense tensor that most of the bytes are for, if there is one."""
+        strong = [entry.codec for entry in self.entries if not entry.codec.gentle]
+        dense = [entry for entry in self.entries if entry.codec.gentle]
+        if not strong or not dense or not sum(sent.values()):
+            return None
+        most = max(dense, key=lambda entry: sent[entry.spec.name])
+        name, share = most.spec.name, sent[most.spec.name] / sum(sent.values())
+        if share < WORTH_A_HINT:
+            return None
+        fits = strong[0].refuses(most.spec) is None
+        other = str(strong[0]) if fits else "fp16"
+        return (
+            f"{share:.0%} of the bytes is one tensor that stays dense, {name} ({most.reason}); "
+            f'a rule would change that: {{"{name}": "{other}", "*": "{strong[0]}"}}'
+        )
+
+    def idle(self) -> str | None:
+        """Why nothing is compressed, by tensors, if nothing is; None if something is."""
+        if any(not entry.codec.gentle for entry in self.entries):
+            return None
+        reasons = Counter(entry.reason for entry in self.entries)
+        return ", ".join(f"{reason}: {count}" for reason, count in reasons.most_common())
+
+    def __str__(self) -> str:
+        width = max(len(entry.spec.name) for entry in self.entries)
+        each = self.tensor_bytes()
+        stretches, dense = self.stretches(), self.dense_bytes
+        sent = mean_bytes(stretches)
+        lines = [
+            f"{e.spec.name:<{width}}  {e.spec.numel:>11,}  {e.codec!s:<12} {e.memory:<8} {e.route:<9}"
+            f" {each[e.spec.name]:>11,} bytes {each[e.spec.name] / (sent or 1):>4.0%}  ({e.reason})"
+            for e in self.entries
+        ]
+        ratio = f", {dense / sent:.2f}x fewer than fp32 all-reduce" if sent else ""
+        firsts = {stretch.phase: stretch for stretch in reversed(stretches)}
+        lines += [
+            f"phase {phase}: {firsts[phase].step_bytes:,} bytes a step, first in step {firsts[phase].first}"
+            for phase in reversed(firsts)
+            if len(stretches) > 1
+        ]
+        lines += filter(None, [self.hint(each)])
+        lines.append(f"{sent:,.0f} bytes a step from each of {counted(self.world, 'worker')}{ratio}")
+        if self.control is not None:
+            gentle = mean_bytes(self.at_strength(0).stretches())
+            lines.append(f"control {control_text(self.control)}: {gentle:,.0f} bytes a step at strength 0")
+        return "\n".join(lines)
+
+
+def idle_text(plan: Plan, policy: Policy) -> str | None:
+    """A sentence if a codec that compresses was asked for, and every tensor stays dense; else None."""
+    asked = [codec for codec in policy.codecs if not codec.gentle]
+    reasons = plan.idle()
+    if not asked or not reasons:
+        return None
+    return (
+        f"{asked[-1]} compresses nothing of this model, all its tensors stay dense ({reasons}). Name "
+        'tensors by a rule, as in {"fc*": "terngrad", "*": "dense"}, lower min_numel, give keep_dense=() '
+        "or take another codec; print(compressor.plan) shows every tensor"
+    )
+
+
+def warn_idle(plan: Plan, policy: Policy) -> None:
+    """Warns if nothing is compressed though it was asked for."""
+    if text := idle_text(plan, policy):
+        warnings.warn(text, stacklevel=4)
+
+
+def dry_context(world: int) -> Context:
+    """A context for computing sizes only."""
+    return Context(world, 0, torch.device("cpu"), backends()["reference"])
+
+
+def _refuse_strange(spec: Spec) -> None:
+    if spec.dtype not in _FLOATS:
+        raise PlanError(
+            f"{spec.name} is {spec.dtype}: thinwire sends float32, float64, float16 and bfloat16 gradients; "
+            "freeze it (requires_grad_(False)) or keep it out of DDP"
+        )

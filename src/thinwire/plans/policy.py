@@ -1,0 +1,106 @@
+"""A policy: ordered rules that say which codec, memory and route a tensor gets."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from thinwire.codecs.catalog import CodecLike, codec_of, parse
+from thinwire.codecs.codec import Codec
+from thinwire.errors import PlanError
+from thinwire.plans.model import Model
+from thinwire.tensors.spec import Spec
+
+MIN_NUMEL = 1024
+KEEP_DENSE = ("vector", "small", "embedding", "last")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a tensor gets, and the reason to print beside it."""
+
+    codec: Codec
+    reason: str
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Named rules first, then what stays dense by rule, then the codec for the rest.
+
+    `keep_dense` names the safe defaults: "vector" (norms, biases: at most one dimension), "small" (fewer than
+    `min_numel` elements), "embedding", "last" (the last layer: its gradients are skewed). A rule whose
+    pattern is not "*" overrules them; `keep_dense=()` switches them off.
+    """
+
+    rules: tuple[tuple[str, Codec], ...]
+    rest: Codec
+    keep_dense: tuple[str, ...] = KEEP_DENSE
+    min_numel: int = MIN_NUMEL
+
+    @classmethod
+    def of(
+        cls,
+        codec: CodecLike | Mapping[str, CodecLike],
+        keep_dense: Iterable[str] = KEEP_DENSE,
+        min_numel: int = MIN_NUMEL,
+    ) -> Policy:
+        """Reads what a user may give: a codec (a text or an object), or patterns with codecs."""
+        keep = tuple(keep_dense)
+        for word in keep:
+            if word not in KEEP_DENSE:
+                raise PlanError(f'keep_dense: "{word}" is no rule: known are {", ".join(KEEP_DENSE)}')
+        if not isinstance(codec, Mapping):
+            return cls((), codec_of(codec), keep, min_numel)
+        rules = tuple((pattern, codec_of(value)) for pattern, value in codec.items() if pattern != "*")
+        return cls(rules, codec_of(codec.get("*", "dense")), keep, min_numel)
+
+    @property
+    def codecs(self) -> tuple[Codec, ...]:
+        """Every codec that a tensor may get: those of the rules, then that of the rest."""
+        return (*(codec for _, codec in self.rules), self.rest)
+
+    def check(self, model: Model) -> None:
+        """Refuses rules that match no tensor: a typo would silently leave a layer dense."""
+        for pattern, _ in self.rules:
+            if not any(_matches(pattern, model.names_of(spec)) for spec in model.specs):
+                names = ", ".join(spec.name for spec in model.specs[:3])
+                raise PlanError(f'rule "{pattern}" matches no tensor of the model: names are {names}, ...')
+
+    def choose(self, spec: Spec, model: Model) -> Choice:
+        """The first rule that fits one of the tensor's names."""
+        choice = self._first(spec, model)
+        others = model.tied.get(spec.name)
+        return choice if not others else replace(choice, reason=f"{choice.reason}; tied: {', '.join(others)}")
+
+    def _first(self, spec: Spec, model: Model) -> Choice:
+        for pattern, codec in self.rules:
+            if _matches(pattern, model.names_of(spec)):
+                return _fitting(codec, spec, f'rule "{pattern}"')
+        reason = self._dense_reason(spec, model)
+        if reason and not self.rest.gentle:
+            return Choice(parse("dense"), reason)
+        return _fitting(self.rest, spec, "the rest")
+
+    def _dense_reason(self, spec: Spec, model: Model) -> str | None:
+        reasons = {
+            "vector": ("norm or bias", len(spec.shape) <= 1),
+            "embedding": ("embedding", spec.name in model.embeddings),
+            "last": ("last layer", spec.name in model.last),
+            "small": (f"fewer than {self.min_numel} elements", spec.numel < self.min_numel),
+        }
+        for word in self.keep_dense:
+            text, fits = reasons[word]
+            if fits:
+                return text
+        return None
+
+
+def _matches(pattern: str, names: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names)
+
+
+def _fitting(codec: Codec, spec: Spec, reason: str) -> Choice:
+    """The codec, or dense where the codec itself says that it does not fit."""
+    refusal = codec.refuses(spec)
+    return Choice(codec, reason) if refusal is None else Choice(parse("dense"), refusal)

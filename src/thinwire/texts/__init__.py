@@ -1,0 +1,1 @@
+"""What users write and read as text: names, options, rates, numbers of things."""

@@ -1,0 +1,75 @@
+"""bench, plan and doctor: tables for people, rows for programs; the smallest sizes that run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from printed import Call
+
+TINY = ("--rate", "10gbit", "--network", "emulated", "--repeats", "1", "--json")
+
+
+def test_kernels(call: Call) -> None:
+    words = ("bench", "kernels", "--numel", "4096", "--repeats", "2", "--codecs", "dense,terngrad")
+    dense, terngrad = call(*words, "--json").rows()
+    assert (dense["codec"], terngrad["codec"]) == ("dense", "terngrad")
+    assert (dense["bits_per_element"], round(terngrad["bits_per_element"], 1)) == (32, 1.6)
+    assert terngrad["encode_x_copy"] > 0
+    assert "encode vs reference" in call(*words).out
+
+
+@pytest.mark.usefixtures("forked_workers")
+def test_exchange_and_its_timeline(call: Call, tmp_path: Path) -> None:
+    sizes = (
+        "--hosts",
+        "2",
+        "--numel",
+        "4096",
+        "--codecs",
+        "dense,terngrad",
+        "--trace",
+        str(tmp_path / "t.json"),
+    )
+    rows = call("bench", "exchange", *TINY, *sizes).rows()
+    assert [row["codec"] for row in rows] == ["torch-allreduce", "dense", "terngrad"]
+    assert all(low <= row["time_ms"] <= high for row in rows for low, high in [row["time_ms_quartiles"]])
+    assert rows[2]["planned_bytes_per_worker"] < rows[1]["planned_bytes_per_worker"]
+    assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+
+
+@pytest.mark.usefixtures("forked_workers")
+def test_step(call: Call) -> None:
+    """With one host: nothing travels, all else is as it is."""
+    words = ("--hosts", "1", "--model", "digits-cnn", "--batch", "2", "--hooks", "ddp,terngrad")
+    rows = call("bench", "step", *TINY, *words).rows()
+    assert [row["hook"] for row in rows] == ["none", "ddp", "ddp-again", "terngrad"]
+    assert rows[1]["speedup_vs_ddp"] == 1.0
+    assert rows[0]["floor_ratio"] == 1.0
+
+
+def test_digests(call: Call) -> None:
+    words = ("bench", "digests", "--codecs", "dense")
+    rows = call(*words, "--json").rows()
+    assert [(row["codec"], row["world"], row["resumed"]) for row in rows] == [
+        ("dense", world, True) for world in (1, 2, 4)
+    ]
+    table = call(*words).out
+    assert all(row["digest"] in table for row in rows)
+
+
+def test_plan_shows_bytes_at_both_ends(call: Call) -> None:
+    words = ("plan", "digits-cnn", "--codec", "topk:0.01 @ control=guard memory=none")
+    text = call(*words).out
+    assert "control guard:" in text
+    assert "at strength 0" in text
+    rows = call(*words, "--json").rows()
+    assert {row["memory"] for row in rows[:-1]} == {"none"}
+    assert rows[-1]["bytes_per_worker_at_strength_0"] > 50 * rows[-1]["bytes_per_worker"] / 10
+
+
+def test_doctor(call: Call) -> None:
+    [found] = call("doctor", "--no-link", "--json").rows()
+    assert {"thinwire", "torch", "kernels", "terngrad speed", "netlab"} <= found.keys()
+    assert "link" not in found

@@ -1,0 +1,74 @@
+"""train, compare and report: one small comparison, run once and looked at from all sides."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from printed import Call
+from typer.testing import CliRunner
+
+from thinwire.cli.app import make_app
+from thinwire.cli.options import split_codecs
+from thinwire.errors import LabError
+from thinwire.texts.rate import rate_or_none
+
+SMALL = ("--workers", "2", "--steps", "4", "--evaluations", "2", "--network", "loopback")
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory, forked_workers: None) -> list[dict[str, Any]]:
+    """What `compare --json` printed."""
+    out = str(tmp_path_factory.mktemp("runs"))
+    words = ["compare", "digits", "--codecs", "ddp,terngrad", *SMALL, "--out", out, "--json"]
+    result = CliRunner().invoke(make_app(), words)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_compare_prints_a_row_for_each_codec(rows: list[dict[str, Any]]) -> None:
+    ddp, terngrad = rows
+    assert (ddp["codec"], terngrad["codec"]) == ("ddp", "terngrad")
+    assert ddp["bytes_per_step"] == 4 * 151_306
+    assert terngrad["ratio"] > 8
+    assert set(terngrad["speedup"]) == set(terngrad["score"]) == {"mean", "deviation"}
+    assert terngrad["speedup"]["mean"] > 0
+    folder = Path(terngrad["folder"])
+    assert {path.name for path in folder.iterdir()} == {"rows.jsonl", "summary.json", "report.html"}
+
+
+def test_report_makes_the_page_again(call: Call, rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    folder = shutil.copytree(rows[0]["folder"], tmp_path / "run")
+    (folder / "report.html").unlink()
+    words = call("report", str(folder)).words()
+    assert "terngrad sent" in words
+    assert "report.html" in words
+    assert (folder / "report.html").exists()
+    again = call("report", str(folder), "--json").rows()
+    assert [{**row, "folder": ""} for row in again] == [{**row, "folder": ""} for row in rows]
+
+
+@pytest.mark.usefixtures("forked_workers")
+def test_train_saves_and_goes_on(call: Call, tmp_path: Path) -> None:
+    saved, out = str(tmp_path / "run.pt"), ("--out", str(tmp_path), "--json")
+    [first] = call("train", "digits", *SMALL, "--checkpoint", saved, "--stop-at", "2", *out).rows()
+    [second] = call("train", "digits", *SMALL, "--resume", saved, *out).rows()
+    summaries = [json.loads((Path(row["folder"]) / "summary.json").read_text()) for row in (first, second)]
+    assert [summary["runs"][0]["steps"] for summary in summaries] == [2, 2]
+    assert summaries[1]["command"].startswith("thinwire train digits")
+
+
+def test_codecs_with_commas_are_quoted() -> None:
+    assert split_codecs("ddp, terngrad") == ("ddp", "terngrad")
+    assert split_codecs('ddp,"terngrad:clip=2.5,block=512"') == ("ddp", "terngrad:clip=2.5,block=512")
+    assert split_codecs(" ") == ()
+
+
+def test_no_limit_is_a_rate() -> None:
+    assert rate_or_none("none") is None
+    assert rate_or_none("100mbit") == "100mbit"
+    with pytest.raises(LabError, match="not understood"):
+        rate_or_none("nothing")

@@ -1,0 +1,119 @@
+"""The processes of one example with the environment that torchrun gives them: gloo on loopback, two ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+END_S = 120.0
+
+
+class Server:
+    """See script_server.py."""
+
+    def __enter__(self) -> Server:
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("script_server.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    def ask(self, **request: Any) -> Any:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+
+class Job:
+    """Both ranks of an example, in a folder; leaves no process behind."""
+
+    def __init__(self, server: Server, folder: Path, name: str, *arguments: str, world: int = 2) -> None:
+        self._server, self._codes = server, dict[int, int]()
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(world)}
+        self.outputs = [folder / f"{name}-{time.monotonic_ns()}-{rank}.txt" for rank in range(world)]
+        self._pids = [
+            server.ask(
+                run={
+                    "script": str(EXAMPLES / name),
+                    "arguments": arguments,
+                    "environment": {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                    "folder": str(folder),
+                    "output": str(output),
+                }
+            )
+            for rank, output in enumerate(self.outputs)
+        ]
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL to all that still run: nobody can clean up."""
+        for rank, pid in enumerate(self._pids):
+            if self._code(rank) is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self.codes()
+
+    def text(self, rank: int = 0) -> str:
+        """What a rank wrote so far."""
+        return self.outputs[rank].read_text() if self.outputs[rank].exists() else ""
+
+    def wait_for(self, words: str, rank: int = 0) -> None:
+        """Until a rank has printed these words."""
+        end = time.monotonic() + END_S
+        while words not in self.text(rank):
+            assert time.monotonic() < end, f"never printed {words!r}: {self.text(rank)}"
+            assert self._code(rank) is None, f"ended before it printed {words!r}: {self.text(rank)}"
+            time.sleep(0.01)
+
+    def codes(self) -> list[int]:
+        """The exit codes, when all have ended."""
+        end = time.monotonic() + END_S
+        while any(self._code(rank) is None for rank in range(len(self._pids))):
+            assert time.monotonic() < end, f"still running: {[self.text(r) for r in range(len(self._pids))]}"
+            time.sleep(0.01)
+        return [self._codes[rank] for rank in range(len(self._pids))]
+
+    def _code(self, rank: int) -> int | None:
+        if rank not in self._codes:
+            code: int | None = self._server.ask(poll=self._pids[rank])
+            if code is None:
+                return None
+            self._codes[rank] = code
+        return self._codes[rank]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def run(server: Server, folder: Path, name: str, *arguments: str) -> list[str]:
+    """What each rank of an example printed; it must end well."""
+    with Job(server, folder, name, *arguments) as job:
+        codes = job.codes()
+        assert codes == [0, 0], (codes, job.text(0), job.text(1))
+        return [job.text(0), job.text(1)]

@@ -1,0 +1,212 @@
+"""Forecasts: exact bytes, limits of link and cluster, phases, refusals, sweeps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from thinwire.codecs.catalog import CATALOG
+from thinwire.errors import CodecError
+from thinwire.perf import collectives
+from thinwire.perf.buckets import ddp_buckets
+from thinwire.perf.device import DEVICES, device_named
+from thinwire.perf.forecast import DENSE, FLAT, HIERARCHICAL, Setting, forecast
+from thinwire.perf.link import Link, link_named
+from thinwire.perf.network import LAST, Layer, Network
+from thinwire.perf.networks import network_named
+from thinwire.perf.speed import LINK_COSTS, CodecSpeed, Speeds, codec_speed, source_of
+from thinwire.perf.sweep import CODECS, Range, compare, node_counts, over_links, over_nodes, paying_range
+from thinwire.perf.topology import Topology
+from thinwire.perf.wire import model_of_layers, traffic
+from thinwire.plans.plan import Plan
+from thinwire.plans.policy import Policy
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
+
+ETHERNET, BUS = link_named("1gbit"), link_named("pcie")
+SMALL = Network(
+    "small",
+    (
+        Layer("conv.weight", (64, 32, 3, 3), 64),
+        Layer("conv.bias", (64,)),
+        Layer("fc1.weight", (4096, 1024), 1),
+        Layer("fc1.bias", (4096,)),
+        Layer("fc2.weight", (10, 4096), 1, LAST),
+    ),
+)
+ALL = (*CODECS, "sign", "dgc:0.01", "rangefloat:8", "qsgd:4,scales=own", "gradiveq:4,layers=all >> qsgd:8")
+
+
+def setting(nodes: int = 8, gpus: int = 1, link: Link = ETHERNET, network: Network = SMALL) -> Setting:
+    return Setting.of(network, Topology(nodes, gpus, link, BUS), device_named("v100"), 1000.0)
+
+
+@pytest.mark.parametrize("codec", ALL)
+@pytest.mark.parametrize("workers", [1, 2, 7, 64])
+def test_bytes_are_those_of_the_plan(codec: str, workers: int) -> None:
+    """Act by act they add up to what thinwire's plan of the same buckets sends, in every phase."""
+    buckets = ddp_buckets(SMALL.layers, bucket_mb=4)
+    plan = Plan.of(Policy.of(codec), model_of_layers(SMALL.layers), workers)
+    layouts = [Layout.packed(Spec(layer.name, layer.shape) for layer in bucket) for bucket in buckets]
+    made = traffic(codec, buckets, workers)
+    assert sum(one.share for one in made) == pytest.approx(1)
+    mean = sum(
+        one.share * collectives.sent_bytes(act, workers)
+        for one in made
+        for bucket in one.buckets
+        for act in bucket.acts
+    )
+    stretches = plan.stretches(layouts)
+    total = sum(stretch.num_steps for stretch in stretches)
+    assert mean == pytest.approx(sum(s.num_steps * s.step_bytes for s in stretches) / total, rel=1e-12)
+
+
+def test_a_large_network_at_many_workers_is_planned_bucket_by_bucket() -> None:
+    """225 buckets of a 7B transformer are six different ones."""
+    buckets = ddp_buckets(network_named("llama-7b").layers)
+    (made,) = traffic("terngrad", buckets, 10_000)
+    assert len(made.buckets) == len(buckets) > 200
+    assert len(set(map(id, made.buckets))) < 10
+    assert sum(bucket.numel for bucket in made.buckets) == 6_738_415_616
+
+
+@pytest.mark.parametrize("codec", ALL)
+def test_one_worker_exchanges_nothing(codec: str) -> None:
+    made = forecast(codec, setting(nodes=1))
+    assert made.step_s == pytest.approx(made.compute_s)
+    assert made.sent_bytes == 0
+
+
+def test_dense_is_a_ring_of_buckets() -> None:
+    """Zero latency, one bucket, nothing to overlap with: compute + 2 (p-1)/p n / b."""
+    link = Link("no latency", 0.0, 1e6)
+    made = forecast(DENSE, setting(8, link=link))
+    exposed = 2 * 7 / 8 * 4 * SMALL.numel / 1e6
+    assert made.step_s - made.compute_s == pytest.approx(exposed, rel=0.01)  # the first bucket overlaps
+
+
+def test_an_infinite_link_leaves_computing_and_codec() -> None:
+    link = Link("no wire", 0.0, math.inf)
+    for codec in CODECS:
+        made = forecast(codec, setting(8, link=link))
+        assert made.wire_s == 0
+        assert made.compute_s <= made.step_s <= made.compute_s + made.codec_s + 1e-12
+    assert forecast(DENSE, setting(8, link=link)).step_s == pytest.approx(SMALL.batch / 1000)
+
+
+def test_a_slow_link_leaves_bytes_alone() -> None:
+    """The speed-up tends to the ratio of bytes where nothing else counts."""
+    link = Link("slow", 0.0, 1e3)
+    dense, half = (forecast(codec, setting(8, link=link)) for codec in (DENSE, "fp16"))
+    assert dense.step_s / half.step_s == pytest.approx(2, rel=1e-3)
+    assert dense.sent_bytes / half.sent_bytes == pytest.approx(2, rel=1e-3)
+
+
+def test_time_is_monotonous() -> None:
+    rates = [
+        forecast("terngrad", setting(8, link=link_named(rate))).step_s
+        for rate in ("100mbit", "1gbit", "10gbit")
+    ]
+    assert rates == sorted(rates, reverse=True)
+    nodes = [forecast("topk:0.01", setting(count)).step_s for count in (1, 2, 8, 64)]
+    assert nodes == sorted(nodes)
+
+
+def test_phases_are_forecast_apart() -> None:
+    made = forecast("gradiveq:8,layers=all", setting())
+    by_name = {phase.name.split()[0]: phase for phase in made.phases}
+    assert set(by_name) == {"sample", "refresh", "project"}
+    assert by_name["sample"].share == pytest.approx(0.2)
+    assert by_name["sample"].sent_bytes > 5 * by_name["project"].sent_bytes
+    assert by_name["refresh"].times.step_s > by_name["project"].times.step_s
+    assert by_name["sample"].times.codec_s == 0 < by_name["project"].times.codec_s  # sent as it is
+    assert made.step_s == pytest.approx(sum(p.share * p.times.step_s for p in made.phases))
+
+
+def test_the_quicker_way_is_taken() -> None:
+    """A node's workers share its connection: leaders alone send less over it."""
+    crowd = setting(16, gpus=8)
+    flat, leaders = (forecast("terngrad", crowd, (way,)) for way in (FLAT, HIERARCHICAL))
+    assert leaders.step_s < flat.step_s
+    assert forecast("terngrad", crowd) == leaders
+    assert forecast("terngrad", setting(16), (HIERARCHICAL,)).way == FLAT  # one worker a node: no leaders
+
+
+def test_a_codec_that_cannot_serve_says_why() -> None:
+    many = setting(10_000)
+    made = forecast("qsgd:4", many)
+    assert "at most" in str(made.refusal)
+    row = compare(["qsgd:4"], many)[0]
+    assert not row.pays
+    assert row.speedup == 0
+
+
+def test_a_misspelt_codec_is_an_error() -> None:
+    with pytest.raises(CodecError, match='no codec "terngard"'):
+        forecast("terngard", setting())
+
+
+def test_what_was_measured_replaces_what_is_derived() -> None:
+    slow = setting(link=Link("fast", 0.0, math.inf))
+    speeds = slow.speeds.with_measured({"terngrad": CodecSpeed(encode=1e-6)})
+    measured = forecast("terngrad", replace(slow, speeds=speeds))
+    assert measured.codec_s > 4.0
+    assert forecast("terngrad", slow).codec_s < 0.1
+
+
+def test_speeds_scale_with_the_device() -> None:
+    slow, fast = DEVICES["gtx1080"], DEVICES["h100"]
+    for codec in (*LINK_COSTS, "gradiveq:8", "powersgd:4", "topk:0.01 >> fp16"):
+        assert source_of(codec)
+        one, other = codec_speed(codec, slow), codec_speed(codec, fast)
+        assert all(getattr(one, name) >= getattr(other, name) for name in vars(one))
+    assert (
+        codec_speed("gradiveq:4", slow).encode > codec_speed("gradiveq:8", slow).encode
+    )  # twice the columns
+    assert codec_speed("gradiveq:ratio=8,slice=512", slow).encode > codec_speed("gradiveq:8", slow).encode
+    assert codec_speed("topk:0.01", slow, remembers=True).keep > 0
+    assert Speeds(slow).of("dense", sharded=True).encode == slow.copy_s
+
+
+def test_every_codec_has_a_speed() -> None:
+    """A new name in the catalog needs a line in speed.py."""
+    for name in CATALOG:
+        busy = sum(vars(codec_speed(name, DEVICES["v100"])).values())
+        assert (busy > 0) == (name != "dense")
+        assert source_of(name)
+
+
+def test_gathered_payloads_are_decoded_one_by_one() -> None:
+    """The codec's own time grows with the workers where payloads gather, and not where sums are made."""
+    few, many = setting(8), setting(64)
+    assert forecast("topk:0.01", many).codec_s > 2 * forecast("topk:0.01", few).codec_s
+    assert forecast("terngrad", many).codec_s == pytest.approx(forecast("terngrad", few).codec_s, rel=0.05)
+
+
+def test_sweeps_have_the_asked_point_among_them() -> None:
+    asked = setting(12)
+    counts = node_counts(asked, 64)
+    assert counts == [1, 2, 4, 8, 12, 16, 32, 64]
+    swept = over_nodes(["dense", "terngrad"], asked, counts)
+    assert [rows[0].forecast.setting.topology.nodes for rows in swept.values()] == counts
+    links = over_links(["dense", "terngrad"], asked, [link_named("10gbit"), ETHERNET])
+    assert list(links) == ["1gbit", "10gbit"]
+
+
+def test_ranges_that_pay() -> None:
+    asked = setting(8)
+    swept = over_nodes(["dense", "topk:0.01", "terngrad"], asked, [1, 2, 8, 64, 1024])
+    assert str(paying_range("terngrad", swept)).startswith("from 2")
+    topk = paying_range("topk:0.01", swept)
+    assert topk.first == 2
+    assert not topk.open_end
+    assert str(paying_range("dense", swept)) == "never"
+
+
+def test_a_run_that_is_broken_is_told_so() -> None:
+    rows = over_nodes(["dense", "fp16"], setting(8), [1, 2, 8, 64])
+    assert paying_range("fp16", rows) == Range(((2, 64),), open_end=True)
+    broken = {**rows, 8: [rows[8][0], replace(rows[8][1], dense=rows[8][1].forecast)]}
+    assert str(paying_range("fp16", broken)) == "2, from 64"

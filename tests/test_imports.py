@@ -43,16 +43,17 @@ LAB_ROWS = (
     {"doctor"},
 )
 HEAVY = ("typer", "rich", "plotly", "matplotlib", "sklearn", "scipy", "pandas")
-IMPORT_LIMIT_S = 0.3
+IMPORT_SHARE = 0.2  # of what importing torch takes in the same process: a busy or slow machine slows both
 
 COST = f"""
 import json, sys, time
-import torch
 start = time.process_time()
+import torch
+middle = time.process_time()
 import thinwire
 thinwire.compress
-seconds = time.process_time() - start
-print(json.dumps([seconds, [name for name in {HEAVY!r} if name in sys.modules]]))
+share = (time.process_time() - middle) / (middle - start)
+print(json.dumps([share, [name for name in {HEAVY!r} if name in sys.modules]]))
 """
 
 
@@ -151,18 +152,18 @@ def test_one_door_to_native_code() -> None:
 
 
 def test_import_is_lean() -> None:
-    """No heavy package comes along; less than 0.3 CPU seconds beyond torch, the best of 3 processes."""
+    """No heavy package comes along; it adds little to what torch takes, in the best of 3 processes."""
     best = float("inf")
     for _ in range(3):
         output = subprocess.run(
             [sys.executable, "-c", COST], check=True, capture_output=True, text=True
         ).stdout
-        seconds, heavy = json.loads(output)
+        share, heavy = json.loads(output)
         assert heavy == []
-        best = min(best, seconds)
-        if best < IMPORT_LIMIT_S:
+        best = min(best, share)
+        if best < IMPORT_SHARE:
             return
-    pytest.fail(f"import thinwire takes {best:.2f} s beyond import torch")
+    pytest.fail(f"import thinwire takes {best:.0%} of the time of import torch")
 
 
 def test_only_public_names_are_shown() -> None:

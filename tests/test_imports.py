@@ -43,7 +43,7 @@ LAB_ROWS = (
     {"doctor"},
 )
 HEAVY = ("typer", "rich", "plotly", "matplotlib", "sklearn", "scipy", "pandas")
-IMPORT_SHARE = 0.2  # of what importing torch takes in the same process: a busy or slow machine slows both
+IMPORT_SHARE = 0.35  # of what importing torch takes in the same process: a busy or slow machine slows both
 
 COST = f"""
 import json, sys, time

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from simulation import Gradients, Simulation
 from torch import Tensor
 
+from simulation import Gradients, Simulation
 from thinwire.errors import PlanError
 from thinwire.exchange.engine import Engine
 from thinwire.exchange.state import gathered_state, load_state, local_state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 
 
@@ -30,7 +31,7 @@ class Passes:
         """Medians over steps one behind the other; None if there are none with the same buckets."""
         pairs = [
             (step, after)
-            for step, after in zip(steps, steps[1:], strict=False)
+            for step, after in pairwise(steps)
             if step.end is not None and len(step.ready) == len(steps[-2].ready)
         ]
         if not pairs:
@@ -38,9 +39,7 @@ class Passes:
         rest = median(after.ready[0] - step.end for step, after in pairs if step.end is not None)
         readies = zip(*(step.ready for step, _ in pairs), strict=True)
         firsts = [step.ready[0] for step, _ in pairs]
-        ready = tuple(
-            median(t - first for t, first in zip(times, firsts, strict=True)) for times in readies
-        )
+        ready = tuple(median(t - first for t, first in zip(times, firsts, strict=True)) for times in readies)
         return cls(rest, ready)
 
 
@@ -73,7 +72,7 @@ class Pace:
     def durations(self, skip: int) -> list[float]:
         """Seconds of the steps that are over, but for the first ones."""
         firsts = [step.ready[0] for step in self.steps]
-        return [after - first for first, after in zip(firsts, firsts[1:], strict=False)][skip:]
+        return [after - first for first, after in pairwise(firsts)][skip:]
 
     def forget(self) -> None:
         """From here on only the step that is beginning counts."""

@@ -27,7 +27,10 @@ LINK_WINDOWS = 10  # windows between two looks at the link
 
 
 class Helm(Protocol):
-    """What a pilot can do; every act is collective, and gives the same numbers on all ranks."""
+    """What a pilot can do. All but `adopt` is collective, and gives the same numbers on all ranks."""
+
+    def adopt(self, codec: str) -> None:
+        """Gradients travel by this codec, whose state is loaded next."""
 
     def steer(self, codec: str) -> None:
         """From this step on gradients travel by this codec."""
@@ -90,6 +93,13 @@ class Pilot:
         """The one in force, or the last one while something else is tried."""
         return self.decisions[-1] if self.decisions else None
 
+    @property
+    def explanation(self) -> str:
+        """What was decided and why, or what is being tried."""
+        if self.decided or not self._stage.timed:
+            return str(self.decision or "")
+        return f"auto: not decided yet, step {self.step} is a trial of {self.codec}"
+
     def state_dict(self) -> dict[str, Any]:
         """The codec in force, and the decision if there is one: a resumed run goes on with it."""
         decided = self.decision.to_dict() if self.decided and self.decision is not None else None
@@ -98,6 +108,7 @@ class Pilot:
     def load(self, saved: Mapping[str, Any]) -> None:
         """Goes on with a decision unless the link is another; without one it measures anew."""
         self.codec, self.step = saved["codec"], int(saved["step"])
+        self.helm.adopt(self.codec)
         self.pace = Pace()
         if saved["decision"] is None:
             self._start()
@@ -143,7 +154,7 @@ class Pilot:
             self.codec = stage.codec
 
     def _shortlist(self) -> tuple[str, ...]:
-        """The codecs that are worth a trial by the model's forecast, the best first; the same on all ranks."""
+        """The codecs that the model finds worth a trial, the best first; the same on all ranks."""
         passes = Passes.of(self.pace.steps)
         if passes is None:
             return ()

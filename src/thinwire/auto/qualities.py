@@ -38,7 +38,7 @@ CANDIDATES = (
 NEVER: Mapping[str, str] = MappingProxyType(
     {
         "dgc": "it wants an optimizer without momentum",
-        "gradiveq": "it sends everything in its first hundred steps, so a short trial does not see it compress",
+        "gradiveq": "it sends everything in its first hundred steps: a short trial does not see it compress",
     }
 )
 

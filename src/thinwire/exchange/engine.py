@@ -109,6 +109,10 @@ class Engine:
         held = drained(self.plan, self.context, self.memories, self.finite_steps, self.learned)
         for name, gradient in held.items():
             self.leftover.put(name, gradient)
+        self.adopt(plan)
+
+    def adopt(self, plan: Plan) -> None:
+        """Another plan with nothing learnt and nothing held; for a state that is loaded next."""
         self.plan = plan
         self.memories = {LEFTOVER: self.leftover}
         for entry in plan.entries:

@@ -75,6 +75,7 @@ class Report:
     other_bytes: int = 0  # in all, beside the steps
     phase: str = ""  # of the codec, now; "" if it has none
     ahead: tuple[Ahead, ...] = ()  # the phases that follow
+    auto: str = ""  # what an auto run decided, and why
 
     @property
     def ratio(self) -> float:
@@ -97,6 +98,7 @@ class Report:
             *self._phases(),
             f"milliseconds a step: {stages}",
             *self._steered(),
+            *self.auto.splitlines(),
             "",
             f"bits: sent per element, in both directions; fp32 all-reduce sends {self.dense_bits:.0f}",
         ]

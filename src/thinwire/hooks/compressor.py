@@ -18,8 +18,10 @@ from thinwire.exchange.bucket import Bucket
 from thinwire.exchange.drift import CHECK_EVERY, DriftCheck
 from thinwire.exchange.engine import Engine
 from thinwire.exchange.report import LayerReport, Report, ahead
-from thinwire.exchange.state import NotTaken, gathered_state, load_state, local_state
+from thinwire.exchange.shared_node import node_of
+from thinwire.exchange.state import NotTaken
 from thinwire.groups.base import Group, all_reduce_bytes
+from thinwire.groups.hierarchy import OFF, settle
 from thinwire.groups.torch import on_the_wire
 from thinwire.hooks import blame
 from thinwire.hooks.decay import DecayMomentum
@@ -51,9 +53,10 @@ class Compressor:
         loss_scale: Callable[[], float] | None = None,
         check_every: int | None = None,
         on_drift: str = "raise",
+        hierarchy: str | int = OFF,
     ) -> None:
         self.policy, self.group, self.device = policy, group, device
-        self._options = {"memory": memory, "route": route, "control": control}
+        self._options: dict[str, str | None] = {"memory": memory, "route": route, "control": control}
         self._named = module is not None
         self._loss_scale = loss_scale
         self.owner: Callable[[], nn.Module | None] = lambda: None  # the wrapper whose gradients these are
@@ -64,17 +67,18 @@ class Compressor:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         if module is not None:
             self._names = parameter_names(module)
-        stage = PLAN
+        stage = CONNECT
         try:
+            self.hierarchy = settle(group, hierarchy, device)
+            stage = PLAN
             # Every tensor's codec, memory and route; print it. The engine's follows in the order of buckets.
-            self.plan = (
-                Plan.empty(policy, group.size, control) if module is None else self._plan(Model.of(module))
-            )
+            self.plan = self._empty_plan(control) if module is None else self._plan(Model.of(module))
             self._drift = _drift_check(group, module, check_every, on_drift)
             stage = CONNECT
             group.connect()
             stage = COMPARE
-            self.engine = Engine(self.plan, group, device, seed, pick(device, kernels))
+            self.node = node_of(self.hierarchy, self.plan, device)
+            self.engine = Engine(self.plan, self.hierarchy.leaders(), device, seed, pick(device, kernels))
         except Exception as error:
             explained = blame.explain(error, stage, group)
             group.close()
@@ -139,9 +143,9 @@ class Compressor:
                     ready.wait()
                 if news is not None:
                     self.engine.join(news)
-                self.engine.exchange(bucket)
+                self.node.exchange(self.engine, bucket)
             if is_last:
-                self.engine.end_step()
+                self.node.end_step(self.engine)
                 self.engine.clock.current = COMPARE
                 self._drift.check(self.engine.step, shadowing)
 
@@ -251,19 +255,24 @@ class Compressor:
                 dict.fromkeys(filter(None, self.plan.phases(engine.finite_steps, engine.learned)))
             ),
             ahead=ahead(self.plan, engine.finite_steps),
-            dense_bytes_per_step=all_reduce_bytes(4 * sum(layer.numel for layer in layers), self.group.size),
+            dense_bytes_per_step=all_reduce_bytes(
+                4 * sum(layer.numel for layer in layers), self.hierarchy.num_nodes
+            ),
             seconds=dict(engine.clock.seconds),
             layers=layers,
             control=None if self.plan.control is None else control_text(self.plan.control),
             strength=self.strength,
             theta=self.theta,
             changes=tuple(engine.steering.changes),
+            per_node=self.hierarchy.per_node,
+            leads=self.node.leads,
+            node_bytes_per_step=self.node.bytes_sent / steps,
         )
 
     def state_dict(self, *, gather: bool = False) -> dict[str, Any]:
         """What to save: this rank's own state, or with `gather` (collective) that of all ranks."""
         self._want_names("state_dict")
-        return self._worker.call(lambda: (gathered_state if gather else local_state)(self.engine))
+        return self._worker.call(lambda: self.node.state(self.engine, gather))
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> NotTaken:
         """Goes on where `state` was taken; refuses the state of another model, codec, version or rank.
@@ -273,7 +282,7 @@ class Compressor:
         """
         self._want_names("load_state_dict")
         self.wait()  # what was observed before must not come after
-        return load_state(self.engine, state, strict)
+        return self.node.load(self.engine, state, strict)
 
     def bind(self, wrapper: nn.Module) -> None:
         """Ties this compressor to the DDP model whose gradients it exchanges: it is closed when that dies."""
@@ -312,7 +321,11 @@ class Compressor:
             raise StateError(f"{what} needs parameter names: pass model= to ddp_hook")
 
     def _plan(self, model: Model) -> Plan:
-        return Plan.of(self.policy, model, self.group.size, **self._options)
+        nodes, per_node = self.hierarchy.num_nodes, self.hierarchy.per_node
+        return Plan.of(self.policy, model, nodes, **self._options, per_node=per_node)
+
+    def _empty_plan(self, control: str | None) -> Plan:
+        return Plan.empty(self.policy, self.hierarchy.num_nodes, control, self.hierarchy.per_node)
 
     def _layout(self, parameters: list[Tensor]) -> tuple[Layout, Plan | None]:
         """Where the tensors lie, and a plan for those that were never seen before."""

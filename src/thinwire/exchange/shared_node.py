@@ -130,7 +130,7 @@ class SharedNode(Node):
             self.group.broadcast(data).wait()
         if state is not None:
             return state
-        read: dict[str, Any] = torch.load(io.BytesIO(data.cpu().numpy().tobytes()), weights_only=False)
+        read: dict[str, Any] = torch.load(io.BytesIO(data.cpu().numpy().tobytes()), weights_only=True)
         return read
 
 

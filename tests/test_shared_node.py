@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from simulation import CPU, Gradients, Simulation, assert_ranks_agree, assert_same, gaussian, specs_of
-from thinwire.controls.observation import Observation
+from thinwire.controls.observation import RECORD_BYTES, Observation
 from thinwire.errors import PlanError, StateError
 from thinwire.exchange.bucket import Bucket
 from thinwire.exchange.engine import Engine
@@ -166,8 +166,9 @@ def test_a_number_that_is_not_finite_on_any_worker_is_seen_by_all_and_the_step_i
         assert (step, finite) == (1, 0 if remembers else 1)
 
 
-def test_workers_that_lead_no_node_encode_nothing_and_bytes_are_those_of_the_plan() -> None:
-    world = Simulation("terngrad", SPECS, 6, buckets=(("a", "c"), ("b",)))
+@pytest.mark.parametrize("codec", ["terngrad", "topk:0.1"])
+def test_workers_that_lead_no_node_encode_nothing_and_bytes_are_those_of_the_plan(codec: str) -> None:
+    world = Simulation(codec, SPECS, 6, buckets=(("a", "c"), ("b",)))
     plan = plan_of(world, 2, 3)
 
     def work(w: Worker, rank: int) -> tuple[float, int, int]:
@@ -187,14 +188,18 @@ def test_a_control_hears_all_workers_and_all_know_what_it_decided() -> None:
     world = Simulation("topk:0.1", SPECS, 4, control="epochs:0=1/1=0.5")
 
     def work(w: Worker, rank: int) -> list[float]:
-        found = []
+        found: list[float] = []
         for epoch in (0, 1):
             w.engine.steering.observe(Observation.of(epoch=epoch))
             w.step(dict(SOURCE(epoch, rank)))
             found.append(w.engine.steering.strength)
+        assert w.node.bytes_sent == 2 * plan_of(world, 2, 2).node_bytes(rank % 2)
         return found
 
     assert on_nodes(world, 2, work) == [[1.0, 0.5]] * 4
+
+    plan = plan_of(world, 2, 2)
+    assert plan.node_bytes(1) - plan_of(world.but(control=None), 2, 2).node_bytes(1) == RECORD_BYTES
 
     def silent(w: Worker, rank: int) -> None:
         if rank != 3:

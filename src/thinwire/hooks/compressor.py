@@ -21,7 +21,7 @@ from thinwire.exchange.report import LayerReport, Report, ahead
 from thinwire.exchange.shared_node import node_of
 from thinwire.exchange.state import NotTaken
 from thinwire.groups.base import Group, all_reduce_bytes
-from thinwire.groups.hierarchy import OFF, settle
+from thinwire.groups.hierarchy import settle
 from thinwire.groups.torch import on_the_wire
 from thinwire.hooks import blame
 from thinwire.hooks.decay import DecayMomentum
@@ -53,7 +53,7 @@ class Compressor:
         loss_scale: Callable[[], float] | None = None,
         check_every: int | None = None,
         on_drift: str = "raise",
-        hierarchy: str | int = OFF,
+        hierarchy: str | int = "off",
     ) -> None:
         self.policy, self.group, self.device = policy, group, device
         self._options: dict[str, str | None] = {"memory": memory, "route": route, "control": control}

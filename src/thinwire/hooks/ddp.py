@@ -15,7 +15,6 @@ from thinwire.codecs.catalog import CodecLike
 from thinwire.errors import PlanError, ThinwireError
 from thinwire.groups.base import Group
 from thinwire.groups.emulated import Emulated, Link
-from thinwire.groups.hierarchy import OFF
 from thinwire.groups.torch import TorchGroup
 from thinwire.hooks.blame import explain
 from thinwire.hooks.compressor import Compressor
@@ -95,7 +94,7 @@ def compress(
     kernels: str | None = None,
     check_every: int | None = None,
     on_drift: str = "raise",
-    hierarchy: str | int = OFF,
+    hierarchy: str | int = "off",
 ) -> Compressor:
     """Makes a DDP model send compressed gradients; nothing else in the training script changes.
 

@@ -6,6 +6,8 @@ from thinwire.groups.base import broadcast_bytes
 from thinwire.groups.ordered import mean_bytes
 from thinwire.tensors.layout import Layout
 
+STATUS_BYTES = 16  # what a leader tells at the end of a step of which something is remembered
+
 
 def node_bytes(bucket: Layout, place: int, per_node: int) -> int:
     """Sent for a bucket by the worker at a place in its node (0 leads), exactly."""

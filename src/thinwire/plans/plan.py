@@ -19,12 +19,12 @@ from thinwire.controls.base import Control
 from thinwire.controls.observation import RECORD_BYTES
 from thinwire.controls.table import check_control, control_text, make_control
 from thinwire.errors import PlanError
-from thinwire.groups.base import all_gather_bytes, all_reduce_bytes
+from thinwire.groups.base import all_gather_bytes, all_reduce_bytes, broadcast_bytes
 from thinwire.kernels import backends
 from thinwire.memories.table import memory_text
 from thinwire.plans.lane import Lane, step_bytes
 from thinwire.plans.model import Model
-from thinwire.plans.node_bytes import node_bytes
+from thinwire.plans.node_bytes import STATUS_BYTES, node_bytes
 from thinwire.plans.policy import Policy
 from thinwire.plans.tensor_bytes import tensor_bytes, whole
 from thinwire.routes.base import default_route_name
@@ -205,18 +205,24 @@ class Plan:
         specs = (entry.spec for entry in self.entries)
         whole = buckets if buckets is not None else [Layout.packed(specs)]
         context = dry_context(self.world)
-        listens = self.control is not None and self.control.needs is not None
-        observed = all_gather_bytes(RECORD_BYTES, self.world) if listens else 0
+        observed = all_gather_bytes(RECORD_BYTES, self.world) if self._listens else 0
         return observed + sum(
             step_bytes(self.lanes(bucket, context, step, learned, part_numel)) for bucket in whole
         )
 
     def node_bytes(self, place: int, buckets: Iterable[Layout] | None = None) -> int:
-        """What the worker at a place in its node (0 leads) sends inside of it in a step, beside statuses."""
+        """What the worker at a place in its node (0 leads) sends inside of it in a step; exact."""
         specs = [entry.spec for entry in self.entries]
         dtypes = dict.fromkeys(spec.dtype for spec in specs)
         whole = [Layout.packed(s for s in specs if s.dtype == dtype) for dtype in dtypes]
-        return sum(node_bytes(bucket, place, self.per_node) for bucket in buckets or whole)
+        raw = sum(node_bytes(bucket, place, self.per_node) for bucket in buckets or whole)
+        decided = self.remembers or self.control is not None
+        told = broadcast_bytes(STATUS_BYTES, place, self.per_node) if decided else 0
+        return raw + told + (all_gather_bytes(RECORD_BYTES, self.per_node) if self._listens else 0)
+
+    @property
+    def _listens(self) -> bool:
+        return self.control is not None and self.control.needs is not None
 
     def stretches(
         self, buckets: Iterable[Layout] | None = None, part_numel: int | None = None, horizon: int = HORIZON

@@ -13,6 +13,7 @@ from thinwire.codecs.stages.base import Learned
 from thinwire.controls.observation import RECORD_BYTES, Observation, read_records
 from thinwire.controls.steering import Steering
 from thinwire.exchange.bucket import Bucket
+from thinwire.exchange.drained import drained
 from thinwire.exchange.feedback import Feedback
 from thinwire.exchange.numbers import Load
 from thinwire.exchange.statistics import ERROR_EVERY, Statistics
@@ -23,8 +24,9 @@ from thinwire.groups.metered import Metered
 from thinwire.groups.ordered import sum_in_order
 from thinwire.kernels import Kernels, pick
 from thinwire.memories.base import Memory
+from thinwire.memories.leftover import LEFTOVER, Leftover
 from thinwire.memories.table import make_memory
-from thinwire.plans.lane import Lane, lanes_digest
+from thinwire.plans.lane import Lane, lanes_digest, step_bytes
 from thinwire.plans.plan import Plan
 from thinwire.routes.base import Journey, Route
 from thinwire.tensors.key import Key
@@ -53,7 +55,8 @@ class Engine:
         self.group = Metered(group)
         self.clock = Clock()
         self.context = Context(group.size, group.rank, device, kernels or pick(device))
-        self.memories: dict[str, Memory] = {}
+        self.leftover = Leftover()  # of plans before this one
+        self.memories: dict[str, Memory] = {LEFTOVER: self.leftover}
         for entry in plan.entries:
             self.memory(entry.memory)
         self.statistics = Statistics(error_every)
@@ -83,6 +86,7 @@ class Engine:
         self._steer()
         lanes = self._lanes_of(bucket.layout)
         self.statistics.count_exchange(lanes)
+        self.leftover.before(bucket.buffer, bucket.layout.pieces(), bucket.loss_scale)
         wide = bucket.wide(lanes, self._journey.scratch)
         transits = [self._transit(bucket, lane, index, wide) for index, lane in enumerate(lanes)]
         self._transform(transits)
@@ -95,6 +99,38 @@ class Engine:
     def join(self, plan: Plan) -> None:
         """More tensors, those of a bucket never seen before; called by the thread that exchanges."""
         self.plan = self.plan.joined(plan)
+
+    def switch(self, plan: Plan) -> None:
+        """Another plan from the next step on, collective; what was held back joins that step's gradients.
+
+        What was learnt belonged to the old plan: phases and bases of the new one begin anew.
+        """
+        self.compare_digests(plan.digest, "plans (what auto has decided on)")
+        held = drained(self.plan, self.context, self.memories, self.finite_steps, self.learned)
+        for name, gradient in held.items():
+            self.leftover.put(name, gradient)
+        self.adopt(plan)
+
+    def adopt(self, plan: Plan) -> None:
+        """Another plan with nothing learnt and nothing held; for a state that is loaded next."""
+        self.plan = plan
+        self.memories = {LEFTOVER: self.leftover}
+        for entry in plan.entries:
+            self.memory(entry.memory)
+        self.steering = Steering(plan.control, plan.theta)
+        self._gentler = plan, 1.0, plan
+        self.learned.clear()
+        self.finite_steps = 0
+        self._lanes.clear()
+        self.statistics.forget_lanes()
+
+    def pass_step(self, layouts: Sequence[Layout]) -> None:
+        """A step whose buckets went another way, as they are: it is counted like an exchange."""
+        for layout in layouts:
+            lanes = self._lanes_of(layout)
+            self.statistics.count_exchange(lanes)
+            self.group.count("all_reduce", step_bytes(lanes))
+        self.end_step()
 
     def end_step(self) -> None:
         """All buckets of a step have been exchanged: its memories and lessons are believed, or none of them.
@@ -185,7 +221,8 @@ class Engine:
         )
         key = Key(self.seed, self.step, self.group.rank)
         x = bucket.buffer if lane.codec.own_dtype else wide
-        load = Load(lane, x, index, feedback, key, self._journey.scratch, self.plan.remembers)
+        watched = self.plan.remembers or bool(self.leftover)
+        load = Load(lane, x, index, feedback, key, self._journey.scratch, watched)
         return Transit(load)
 
     def _transform(self, transits: Sequence[Transit]) -> None:

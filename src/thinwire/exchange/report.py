@@ -75,6 +75,7 @@ class Report:
     other_bytes: int = 0  # in all, beside the steps
     phase: str = ""  # of the codec, now; "" if it has none
     ahead: tuple[Ahead, ...] = ()  # the phases that follow
+    auto: str = ""  # what an auto run decided, and why
     per_node: int = 1  # workers in a node; beyond 1 all other bytes are those between nodes
     leads: bool = True  # this worker exchanges with other nodes
     node_bytes_per_step: float = 0.0  # raw, inside the node
@@ -99,6 +100,7 @@ class Report:
             *self._phases(),
             f"milliseconds a step: {stages}",
             *self._steered(),
+            *self.auto.splitlines(),
             "",
             f"bits: sent per element, in both directions; fp32 all-reduce sends {self.dense_bits:.0f}",
         ]

@@ -72,7 +72,9 @@ class Statistics:
         for lane in lanes:
             for spec in lane.layout.specs:
                 fresh = LayerStatistics(spec.name, spec.numel, str(lane.codec))
-                yield self.layers.setdefault(spec.name, fresh), shares[spec.name]
+                layer = self.layers.setdefault(spec.name, fresh)
+                layer.codec = fresh.codec  # the one of now: plans may be switched
+                yield layer, shares[spec.name]
 
     def add_error(self, x: Tensor, own: Tensor, base: int, pieces: Sequence[Piece]) -> None:
         """`own`, what payloads stand for, begins at element `base` of x."""

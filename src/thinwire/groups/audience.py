@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from torch import Tensor
 
@@ -30,12 +30,6 @@ class Audience(Group):
 
     def all_to_all(self, send: Tensor, receive: Tensor) -> Pending:
         raise self._fault("all_to_all")
-
-    def broadcast(self, tensor: Tensor) -> Pending:
-        raise self._fault("broadcast")
-
-    def part(self, ranks: Sequence[int], inside: bool = False) -> Group:
-        raise self._fault("part")
 
     def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
         return self._whole.confess(confession)

@@ -68,16 +68,16 @@ class Group(ABC):
     def all_gather(self, send: Tensor, receive: Tensor) -> Pending:
         """All-gather: row r of `receive` (ranks, bytes) is what rank r sent."""
 
-    @abstractmethod
     def broadcast(self, tensor: Tensor) -> Pending:
         """Gives everybody the tensor of rank 0, in place."""
+        raise NotImplementedError(f"{type(self).__name__} is no group of a node: it cannot broadcast")
 
-    @abstractmethod
     def part(self, ranks: Sequence[int], inside: bool = False) -> Group:
         """A group of some of these ranks, called by them alone; `inside`: they share a node.
 
         It fails with the whole: who aborts one aborts all, and the whole alone is asked who is to blame.
         """
+        raise NotImplementedError(f"{type(self).__name__} has no parts")
 
     @abstractmethod
     def confess(self, confession: Confession) -> Mapping[int, Confession | None]:

@@ -45,8 +45,12 @@ class Metered(WrappedGroup):
         finally:
             self._aside = before
 
-    def act(self, name: str, nbytes: int, start: Callable[[], Pending]) -> Pending:
+    def count(self, name: str, nbytes: int) -> None:
+        """Something was sent."""
         self.bytes[name] += nbytes
         self.calls[name] += 1
         self.aside_bytes += nbytes if self._aside else 0
+
+    def act(self, name: str, nbytes: int, start: Callable[[], Pending]) -> Pending:
+        self.count(name, nbytes)
         return start()

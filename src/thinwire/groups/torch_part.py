@@ -19,9 +19,6 @@ class TorchPart(Collectives):
         super().__init__(rank, ranks)
         self._whole, self._made, self.process_group = whole, process_group, process_group
 
-    def part(self, ranks: Sequence[int], inside: bool = False) -> Group:
-        raise NotImplementedError("a part has no parts: ask the whole for them")
-
     def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
         return self._whole.confess(confession)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from thinwire.auto.pilot import Pilot
+from thinwire.auto.qualities import DENSE
 from thinwire.clock import COMPARE, CONNECT, OUTSIDE, PLAN, TRAINING
 from thinwire.codecs.stages.base import facts
 from thinwire.controls.observation import Observation
@@ -25,6 +28,7 @@ from thinwire.groups.hierarchy import settle
 from thinwire.groups.torch import on_the_wire
 from thinwire.hooks import blame
 from thinwire.hooks.decay import DecayMomentum
+from thinwire.hooks.helm import Helm
 from thinwire.hooks.momentum import corrected, refuse_second_momentum, split_groups, warn_unchecked
 from thinwire.hooks.worker import Worker
 from thinwire.kernels import pick
@@ -53,6 +57,7 @@ class Compressor:
         loss_scale: Callable[[], float] | None = None,
         check_every: int | None = None,
         on_drift: str = "raise",
+        quality: str | None = None,
         hierarchy: str | int = "off",
     ) -> None:
         self.policy, self.group, self.device = policy, group, device
@@ -62,6 +67,11 @@ class Compressor:
         self.owner: Callable[[], nn.Module | None] = lambda: None  # the wrapper whose gradients these are
         self._names: dict[int, str] = {}
         self._layouts: dict[tuple[int, ...], Layout] = {}
+        self.pilot: Pilot | None = None  # of an auto run
+        self.plain = False  # whether buckets can go DDP's own way, in `plain_group`
+        self.plain_group: Any = None
+        self.passes = False  # whether those of this step do
+        self._step_layouts: list[Layout] = []  # the buckets of this step so far
         self._decay: DecayMomentum | None = None
         self._momentum_settled = False  # somebody looked whether the optimizer applies momentum again
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
@@ -71,14 +81,13 @@ class Compressor:
         try:
             self.hierarchy = settle(group, hierarchy, device)
             stage = PLAN
-            # Every tensor's codec, memory and route; print it. The engine's follows in the order of buckets.
-            self.plan = self._empty_plan(control) if module is None else self._plan(Model.of(module))
+            self._asked = self._empty_plan(control) if module is None else self._plan(Model.of(module))
             self._drift = _drift_check(group, module, check_every, on_drift)
             stage = CONNECT
             group.connect()
             stage = COMPARE
-            self.node = node_of(self.hierarchy, self.plan, device)
-            self.engine = Engine(self.plan, self.hierarchy.leaders(), device, seed, pick(device, kernels))
+            self.node = node_of(self.hierarchy, self._asked, device)
+            self.engine = Engine(self._asked, self.hierarchy.leaders(), device, seed, pick(device, kernels))
         except Exception as error:
             explained = blame.explain(error, stage, group)
             group.close()
@@ -91,6 +100,21 @@ class Compressor:
             lambda error: blame.explain(error, clock.current, group), group.close, group.abort
         )
         self._release_with(self)
+        if quality is not None and module is not None:
+            model = Model.of(module)
+            plan_of = _plans(policy, model, group.size)
+            helm = Helm(self.engine, self._worker.call, model, plan_of, self._step_layouts)
+            self.pilot = Pilot(quality, helm)
+
+    @property
+    def plan(self) -> Plan:
+        """Every tensor's codec, memory and route; print it. Under auto those of now."""
+        return self._asked if self.pilot is None else self.engine.plan
+
+    @property
+    def decided(self) -> bool:
+        """Whether the codec is settled: always, but for the first steps of an auto run."""
+        return self.pilot is None or self.pilot.decided
 
     @property
     def error(self) -> Exception | None:
@@ -116,6 +140,40 @@ class Compressor:
             return named
         raise AssertionError("a job that raises has ended well")
 
+    def bucket_ready(self, is_first: bool) -> None:
+        """A bucket of a step is ready, of which nothing has been sent.
+
+        Under auto the first one of a step may switch its codec, on all ranks alike.
+        """
+        if self.pilot is None:
+            return
+        if not is_first:
+            self.pilot.pace.ready(time.perf_counter())
+            return
+        self.pilot.begin_step(time.perf_counter())
+        self._step_layouts.clear()
+        self.passes = self.plain and self.pilot.codec == DENSE and not self.engine.leftover
+
+    def end_backward(self) -> None:
+        """The backward pass has all its means; raises what ended the exchanges, every time anew."""
+        if self.pilot is not None:
+            self.pilot.pace.end(time.perf_counter())
+        self.raise_error()
+
+    def pass_by(self, parameters: list[Tensor], is_last: bool, shadowing: bool = False) -> None:
+        """A bucket went DDP's own way: its bytes are counted, and drift is looked for as ever."""
+        layout, _ = self._layout(parameters)
+        self._step_layouts.append(layout)
+        if not is_last:
+            return
+        layouts = tuple(self._step_layouts)
+
+        def job() -> None:
+            self.engine.pass_step(layouts)
+            self._look_for_drift(shadowing)
+
+        self._worker.submit(job, lambda: None)
+
     def exchange(
         self,
         buffer: Tensor,
@@ -130,6 +188,8 @@ class Compressor:
         """
         unit = self._loss_scale() if self._loss_scale else 1.0
         layout, news = self._layout(parameters)
+        if self.pilot is not None:
+            self._step_layouts.append(layout)
         bucket = Bucket(buffer, layout, unit)
         if not self._momentum_settled:
             self._momentum_settled = True
@@ -146,14 +206,17 @@ class Compressor:
                 self.node.exchange(self.engine, bucket)
             if is_last:
                 self.node.end_step(self.engine)
-                self.engine.clock.current = COMPARE
-                self._drift.check(self.engine.step, shadowing)
+                self._look_for_drift(shadowing)
 
         def finish() -> None:
             with torch.cuda.stream(self._stream):
                 done()
 
         self._worker.submit(job, finish)
+
+    def _look_for_drift(self, shadowing: bool) -> None:
+        self.engine.clock.current = COMPARE
+        self._drift.check(self.engine.step, shadowing)
 
     def raise_error(self) -> None:
         """Raises what ended the exchanges, every time anew."""
@@ -245,7 +308,7 @@ class Compressor:
             for layer in list(engine.statistics.layers.values())
         )
         return Report(
-            codec=str(self.policy.rest),
+            codec=str(self.policy.rest) if self.pilot is None else f"auto ({self.pilot.codec})",
             world=self.group.size,
             kernels=engine.context.kernels.name,
             steps=engine.statistics.steps,
@@ -264,6 +327,7 @@ class Compressor:
             strength=self.strength,
             theta=self.theta,
             changes=tuple(engine.steering.changes),
+            auto="" if self.pilot is None else self.pilot.explanation,
             per_node=self.hierarchy.per_node,
             leads=self.node.leads,
             node_bytes_per_step=self.node.bytes_sent / steps,
@@ -272,7 +336,8 @@ class Compressor:
     def state_dict(self, *, gather: bool = False) -> dict[str, Any]:
         """What to save: this rank's own state, or with `gather` (collective) that of all ranks."""
         self._want_names("state_dict")
-        return self._worker.call(lambda: self.node.state(self.engine, gather))
+        state = self._worker.call(lambda: self.node.state(self.engine, gather))
+        return state if self.pilot is None else {**state, "auto": self.pilot.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> NotTaken:
         """Goes on where `state` was taken; refuses the state of another model, codec, version or rank.
@@ -282,6 +347,14 @@ class Compressor:
         """
         self._want_names("load_state_dict")
         self.wait()  # what was observed before must not come after
+        saved = state.get("auto") if isinstance(state, Mapping) else None
+        if (saved is None) != (self.pilot is None):
+            raise StateError(
+                f"the state is {'of' if saved is not None else 'not of'} an auto run, this compressor is "
+                f"{'not' if saved is not None else 'one'}: pass the codec that the state was made with"
+            )
+        if self.pilot is not None and saved is not None:
+            self.pilot.load(saved)
         return self.node.load(self.engine, state, strict)
 
     def bind(self, wrapper: nn.Module) -> None:
@@ -347,7 +420,7 @@ class Compressor:
         if not new:
             return None
         news = self._plan(Model(new))
-        self.plan = self.plan.joined(news)
+        self._asked = self._asked.joined(news)
         return news
 
     def _record(self) -> torch.cuda.Event | None:
@@ -356,6 +429,14 @@ class Compressor:
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self.device))
         return event
+
+
+def _plans(policy: Policy, model: Model, world: int) -> Callable[[str], Plan]:
+    """The plans of an auto run: what stays dense is as the user said, the codec is what auto takes.
+
+    A function that holds no compressor: a pilot must not keep alive what ends it.
+    """
+    return lambda codec: Plan.of(Policy.of(codec, policy.keep_dense, policy.min_numel), model, world)
 
 
 def _drift_check(group: Group, module: nn.Module | None, every: int | None, on_drift: str) -> DriftCheck:

@@ -8,21 +8,26 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch._C._distributed_c10d import GradBucket
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from thinwire.auto.qualities import DENSE, candidates
 from thinwire.clock import PLAN
 from thinwire.codecs.catalog import CodecLike
 from thinwire.errors import PlanError, ThinwireError
 from thinwire.groups.base import Group
 from thinwire.groups.emulated import Emulated, Link
+from thinwire.groups.hierarchy import OFF
 from thinwire.groups.torch import TorchGroup
 from thinwire.hooks.blame import explain
 from thinwire.hooks.compressor import Compressor
 from thinwire.hooks.guard import guard
 from thinwire.plans.policy import KEEP_DENSE, MIN_NUMEL, Policy
+from thinwire.texts.names import AUTO
 
 # No `from __future__ import annotations` here: DDP compares the annotations of a hook with the real classes.
 CodecChoice = CodecLike | Mapping[str, CodecLike]
+QUALITY = "balanced"  # of auto
 Hook = Callable[[Compressor, GradBucket], torch.futures.Future[torch.Tensor]]
 
 
@@ -34,6 +39,11 @@ def hook(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Te
     """
     buffer = bucket.buffer()
     _refuse(state, buffer)
+    state.bucket_ready(is_first=bucket.index() == 0)
+    if state.passes:
+        in_backward = _raise_after_backward(state)
+        state.pass_by(bucket.parameters(), bucket.is_last(), shadowing=not in_backward)
+        return allreduce_hook(state.plain_group, bucket)
     devices: list[int | str | torch.device] = [buffer.device] if buffer.is_cuda else []
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
     in_backward = _raise_after_backward(state)
@@ -61,8 +71,10 @@ def ddp_hook(
     """
     model = _uncompiled(model)
     module = model.module if isinstance(model, DistributedDataParallel) else model
-    group = _group(process_group, options.pop("link", None))
+    link = options.pop("link", None)
+    group = _group(process_group, link)
     try:
+        codec = _auto(codec, options, module)
         policy, rest = _policy(codec, options)
         if module is None:
             _check_nameless(policy)
@@ -74,6 +86,7 @@ def ddp_hook(
     except ThinwireError as error:  # if it is this rank's alone, the others must not wait for it
         raise explain(error, PLAN, group) from None
     state = Compressor(policy, group, device, module, **rest)
+    state.plain_group, state.plain = process_group, link is None  # DDP's own way knows no emulated link
     if isinstance(model, DistributedDataParallel):
         state.bind(model)
     return state, hook
@@ -83,6 +96,7 @@ def compress(
     model: DistributedDataParallel,
     codec: CodecChoice = "terngrad",
     *,
+    quality: str | None = None,
     memory: str | None = None,
     route: str | None = None,
     control: str | None = None,
@@ -103,7 +117,10 @@ def compress(
     - `model`: what DistributedDataParallel made, or torch.compile of that.
     - `codec`: a text ("terngrad", "terngrad:clip=off", "topk:0.01 >> fp16"), an object (TernGrad(clip=2.0),
       TopK(0.01) >> Cast("fp16")), a class of your own by its path ("mymodule.MyCodec:4"), or patterns with
-      codecs ({"fc*": "terngrad", "*": "dense"}). docs/codecs.md has the list.
+      codecs ({"fc*": "terngrad", "*": "dense"}). docs/codecs.md has the list. "auto" measures the link, the
+      step and the codecs in the first steps and takes what is quickest, plain DDP included; docs/auto.md.
+    - `quality`: what "auto" may take: "exact" (nothing but plain DDP), "safe", "balanced" or "aggressive".
+      None: balanced.
     - `keep_dense`: which tensors stay dense unless a pattern other than "*" names them: any of "vector"
       (norms, biases), "small", "embedding", "last" (layer). `min_numel`: below so many elements is small.
     - `memory`: what holds back what is not sent: "none", "residual" (error feedback), "momentum" (DGC's; with
@@ -139,6 +156,7 @@ def compress(
         model=model,
         process_group=model.process_group,
         device=model.device if isinstance(model.device, torch.device) else next(model.parameters()).device,
+        quality=quality,
         memory=memory,
         route=route,
         control=control,
@@ -167,6 +185,27 @@ def compress(
 def _uncompiled(model: Any) -> Any:
     """The module that torch.compile was given, if this is what it made."""
     return getattr(model, "_orig_mod", model)
+
+
+def _auto(codec: CodecChoice, options: dict[str, Any], module: nn.Module | None) -> CodecChoice:
+    """What an auto run begins with, and its quality as an option; another codec as it is."""
+    if codec != AUTO:
+        if options.pop("quality", None) is not None:
+            raise PlanError('quality= says what codec="auto" may take: leave it out, or pass "auto"')
+        return codec
+    given = [name for name in ("memory", "route", "control") if options.get(name) is not None]
+    if given:
+        raise PlanError(f'{given[0]}= belongs to a codec, and codec="auto" chooses those: leave it out')
+    if options.get("hierarchy", OFF) != OFF:
+        raise PlanError(
+            f'hierarchy={options["hierarchy"]!r} with codec="auto" is not possible yet: name a codec, or '
+            "leave hierarchy out"
+        )
+    if module is None:
+        raise PlanError('codec="auto" needs parameter names: pass model= to ddp_hook')
+    options["quality"] = options.get("quality") or QUALITY
+    candidates(options["quality"])  # a wrong one is refused before anything is connected
+    return DENSE
 
 
 def _policy(codec: CodecChoice, options: dict[str, Any]) -> tuple[Policy, dict[str, Any]]:
@@ -218,7 +257,7 @@ def _raise_after_backward(state: Compressor) -> bool:
         model = state.owner()
         if isinstance(model, DistributedDataParallel) and model.find_unused_parameters:
             state.wait()  # now: DDP has a collective of its own to wait for, whose error would come first
-        engine.queue_callback(state.raise_error)
+        engine.queue_callback(state.end_backward)
 
     try:
         engine.queue_callback(behind_ddp)

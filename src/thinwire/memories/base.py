@@ -33,6 +33,8 @@ class Memory(ABC):
 
     whole_tensors: bool = False  # True: `before` must see all elements of a tensor at once
 
+    adds: ClassVar[bool] = False  # True: `before` only adds what is held, which so can be sent by any codec
+
     strength: float = 1.0  # of its codec in the step under way; the engine sets it
 
     def __init__(self) -> None:
@@ -78,6 +80,8 @@ class Memory(ABC):
 
 class NoMemory(Memory):
     """Holds nothing back: right for unbiased codecs, whose errors average out."""
+
+    adds = True
 
     def before(self, x: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:
         pass

@@ -32,6 +32,7 @@ class Residual(Memory):
     """
 
     pieces_held = MappingProxyType({E: Kept.OWN})
+    adds = True
 
     def __init__(self, options: ResidualOptions = ResidualOptions(), world: int = 1) -> None:
         super().__init__()

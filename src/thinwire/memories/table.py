@@ -9,6 +9,7 @@ from typing import Any
 
 from thinwire.memories.base import Memory, NoMemory
 from thinwire.memories.ef21 import Ef21
+from thinwire.memories.leftover import LEFTOVER, Leftover
 from thinwire.memories.momentum import Momentum, MomentumOptions
 from thinwire.memories.residual import Residual, ResidualOptions
 from thinwire.texts.names import check_name
@@ -40,7 +41,12 @@ MEMORIES: Mapping[str, Kind] = MappingProxyType(  # the names are in texts/names
 
 
 def make_memory(text: str, world: int = 1) -> Memory:
-    """The memory a text asks for: a name, with options as in a codec text ("momentum:0.9,nesterov=on")."""
+    """The memory a text asks for: a name, with options as in a codec text ("momentum:0.9,nesterov=on").
+
+    States also know "leftover", which nobody can ask for.
+    """
+    if text == LEFTOVER:
+        return Leftover()
     kind, options = _read(text)
     return kind.make(options, world)
 

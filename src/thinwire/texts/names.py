@@ -15,6 +15,7 @@ CODECS = (
     *("dense", "fp16", "bf16", "terngrad", "clip", "ternary", "qsgd", "natural", "rangefloat", "sign"),
     *("topk", "dgc", "gradiveq", "powersgd", "fourier", "dct", "fft"),
 )
+AUTO = "auto"  # no codec: the one that is quickest here
 MEMORIES = ("none", "residual", "momentum", "ef21")
 ROUTES = ("allreduce", "allgather", "sharded")
 CONTROLS = ("constant", "steps", "epochs", "diminish", "guard")

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import thinwire as tw
+from thinwire.auto.qualities import DENSE, QUALITIES, candidates
 from thinwire.errors import LabError
-from thinwire.texts.names import CONTROLS, MEMORIES, ROUTES, check_codec_names, check_name, first_word
+from thinwire.texts.names import AUTO, CONTROLS, MEMORIES, ROUTES, check_codec_names, check_name, first_word
 
-OPTIONS = ("memory", "route", "control", "bucket")
+OPTIONS = ("memory", "route", "control", "bucket", "quality")
 DDP, DDP_FP16, DDP_POWERSGD = "ddp", "ddp-fp16", "ddp-powersgd"  # PyTorch's own exchange
 
 
@@ -22,6 +23,7 @@ class CodecChoice:
     route: str | None = None
     control: str | None = None
     bucket: str | None = None
+    quality: str | None = None
 
     def __post_init__(self) -> None:
         if self.bucket is not None and not self.bucket.replace(".", "", 1).isdigit():
@@ -32,9 +34,14 @@ class CodecChoice:
         """Whether PyTorch's own exchange is meant and not a thinwire codec."""
         return first_word(self.codec) in (DDP, DDP_FP16, DDP_POWERSGD)
 
+    @property
+    def is_auto(self) -> bool:
+        """Whether what is quickest is meant."""
+        return self.codec == AUTO
+
     def check_names(self) -> None:
         """Refuses a misspelt name without waiting for torch; options are checked where the codec is made."""
-        if not self.is_pytorch:
+        if not self.is_pytorch and not self.is_auto:
             check_codec_names(self.codec)
         for what, known in (("memory", MEMORIES), ("route", ROUTES), ("control", CONTROLS)):
             text = getattr(self, what)
@@ -47,10 +54,14 @@ class CodecChoice:
 
     def options(self) -> dict[str, Any]:
         """The options as `compress` takes them."""
-        return {"memory": self.memory, "route": self.route, "control": self.control}
+        options = {"memory": self.memory, "route": self.route, "control": self.control}
+        return {**options, "quality": self.quality} if self.quality is not None else options
 
     def plan(self, model: tw.Model, workers: int) -> tw.Plan:
-        """What would travel for a model."""
+        """What would travel for a model; under auto, in the first steps."""
+        if self.is_auto:
+            candidates(self.quality or QUALITIES[0])
+            return tw.Plan.of(tw.Policy.of(DENSE), model, workers)
         return tw.Plan.of(tw.Policy.of(self.codec), model, workers, **self.options())
 
 

@@ -47,9 +47,9 @@ def check_codec(codec: str) -> None:
 
 def idle_note(codec: str, net: nn.Module, workers: int) -> str | None:
     """A sentence if a codec leaves all of a model dense; workers would warn where nobody reads it."""
-    if is_pytorch(codec):
-        return None
     choice = read_codec_choice(codec)
+    if is_pytorch(codec) or choice.is_auto:
+        return None
     return idle_text(choice.plan(tw.Model.of(net), workers), tw.Policy.of(choice.codec))
 
 

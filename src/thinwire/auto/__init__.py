@@ -1,0 +1,1 @@
+"""Auto: which codec a run gets, decided by what was measured, on all ranks alike."""

@@ -1,0 +1,87 @@
+"""A decision of `auto`: the codec, what it was compared with, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import mean
+from typing import Any
+
+from thinwire.auto.qualities import DENSE
+
+MARGIN = 0.03  # a codec must save so much of a step: less is noise
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What all ranks do from a step on. Seconds of a step: what the model said, and what a trial measured."""
+
+    codec: str
+    step: int
+    why: str
+    measured_s: Mapping[str, float] = field(default_factory=dict)
+    forecast_s: Mapping[str, float] = field(default_factory=dict)
+    link_s: float = 0.0  # what a message of fixed size took, to notice another link
+
+    @property
+    def compresses(self) -> bool:
+        return self.codec != DENSE
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "codec": self.codec,
+            "step": self.step,
+            "why": self.why,
+            "measured_s": dict(self.measured_s),
+            "forecast_s": dict(self.forecast_s),
+            "link_s": self.link_s,
+        }
+
+    def __str__(self) -> str:
+        head = f"auto: {self.codec} from step {self.step} on, {self.why}"
+        if not self.measured_s and not self.forecast_s:
+            return head
+        lines = [head, f"  {'codec':<12} {'forecast':>11} {'measured':>11}"]
+        for codec in dict.fromkeys([DENSE, *self.measured_s, *self.forecast_s]):
+            lines.append(
+                f"  {codec:<12} {_ms(self.forecast_s.get(codec)):>11} {_ms(self.measured_s.get(codec)):>11}"
+            )
+        return "\n".join(lines)
+
+
+def decide(
+    rounds_s: Mapping[str, Sequence[float]], forecast_s: Mapping[str, float], step: int, link_s: float
+) -> Decision:
+    """The quickest codec, if it saves enough of plain DDP's step, and in every round; else plain DDP.
+
+    `rounds_s`: by codec, the seconds of a step in each round of trials.
+    """
+    measured = {codec: mean(rounds) for codec, rounds in rounds_s.items()}
+    tried = sorted(
+        (codec for codec in measured if codec != DENSE), key=lambda codec: (measured[codec], codec)
+    )
+    dense = measured[DENSE]
+    better = [codec for codec in tried if measured[codec] < dense]
+    sure = [codec for codec in better if _saves(rounds_s[codec], rounds_s[DENSE])]
+    codec = DENSE
+    if sure:
+        codec = sure[0]
+        why = f"a step takes {1e3 * measured[codec]:.3g} ms, {1e3 * dense:.3g} ms with plain DDP"
+    elif better:
+        why = f"{better[0]} saves {1 - measured[better[0]] / dense:.1%} of a step, not more than noise"
+    elif tried:
+        why = f"plain DDP is quicker than {', '.join(tried)} here"
+    else:
+        why = "no codec is forecast to pay"
+    return Decision(codec, step, why, measured, forecast_s, link_s)
+
+
+def _saves(rounds: Sequence[float], dense: Sequence[float]) -> bool:
+    """In every round something, and enough on average."""
+    always = all(mine < theirs for mine, theirs in zip(rounds, dense, strict=True))
+    return always and mean(rounds) < (1 - MARGIN) * mean(dense)
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1e3 * seconds:.4g} ms"

@@ -1,0 +1,197 @@
+"""The pilot: what it measures, tries and decides on, under a clock that the test turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from thinwire.auto import pilot
+from thinwire.auto.decision import decide
+from thinwire.auto.pace import Pace, Passes
+from thinwire.auto.pilot import Pilot
+from thinwire.auto.qualities import CANDIDATES, NEVER, QUALITIES, candidates
+from thinwire.codecs.catalog import parse
+from thinwire.errors import PlanError
+
+
+class World:
+    """A helm over made-up times: a step under a codec takes what the table says."""
+
+    def __init__(self, step_s: Mapping[str, float], forecast_s: Mapping[str, float] | None = None) -> None:
+        self.step_s, self.forecast_s = dict(step_s), dict(forecast_s or step_s)
+        self.message_s = 0.01
+        self.now, self.codec = 0.0, "dense"
+        self.ran: list[str] = []
+
+    def adopt(self, codec: str) -> None:
+        self.codec = codec
+
+    def steer(self, codec: str) -> None:
+        self.codec = codec
+
+    def agree(self, numbers: Sequence[float]) -> list[float]:
+        return list(numbers)
+
+    def link_s(self) -> float:
+        return self.message_s
+
+    def forecasts(self, codecs: Sequence[str], passes: Passes) -> dict[str, float]:
+        return {codec: self.forecast_s[codec] for codec in codecs if codec in self.forecast_s}
+
+    def run(self, pilot: Pilot, steps: int) -> None:
+        for _ in range(steps):
+            pilot.begin_step(self.now)
+            assert pilot.codec == self.codec
+            self.ran.append(self.codec)
+            self.now += self.step_s[self.codec]
+            pilot.pace.end(self.now - 0.001)
+
+
+SLOW_LINK = {"dense": 1.0, "fp16": 0.6, "qsgd:8": 0.4, "qsgd:4": 0.25, "terngrad": 0.2, "fft:0.85": 0.3}
+FAST_LINK = {"dense": 0.1, "fp16": 0.11, "qsgd:8": 0.12, "qsgd:4": 0.12, "terngrad": 0.12, "fft:0.85": 0.3}
+ENOUGH = 100
+
+
+@pytest.mark.parametrize(
+    ("quality", "codec"), [("exact", "dense"), ("safe", "qsgd:4"), ("balanced", "terngrad")]
+)
+def test_the_quickest_that_the_quality_allows(quality: str, codec: str) -> None:
+    world = World(SLOW_LINK)
+    made = Pilot(quality, world)
+    world.run(made, ENOUGH)
+    assert made.decided
+    assert made.codec == codec
+    assert set(world.ran) <= {"dense", *candidates(quality)}
+
+
+def test_the_first_steps_are_dense_and_only_the_best_are_tried() -> None:
+    world = World(SLOW_LINK)
+    world.run(Pilot("balanced", world), ENOUGH)
+    first = pilot.WARM_UP + pilot.DENSE_STEPS
+    assert set(world.ran[:first]) == {"dense"}
+    assert set(world.ran) == {"dense", "terngrad", "qsgd:4", "fft:0.85"}
+
+
+def test_where_nothing_is_forecast_to_pay_nothing_is_tried() -> None:
+    world = World(FAST_LINK, {**FAST_LINK, **dict.fromkeys(candidates("balanced"), 1.0)})
+    made = Pilot("balanced", world)
+    world.run(made, ENOUGH)
+    assert set(world.ran) == {"dense"}
+    assert made.decision is not None
+    assert "no codec is forecast to pay" in str(made.decision)
+
+
+def test_measurement_overrules_the_forecast() -> None:
+    world = World(FAST_LINK, {**FAST_LINK, "terngrad": 0.01})
+    made = Pilot("balanced", world)
+    world.run(made, ENOUGH)
+    assert "terngrad" in world.ran
+    assert made.codec == "dense"
+    assert made.decision is not None
+    assert "plain DDP is quicker" in made.decision.why
+
+
+def test_a_gain_within_noise_is_none() -> None:
+    assert decide({"dense": [1.0, 1.0], "fp16": [0.98, 0.98]}, {}, 5, 0.0).codec == "dense"
+    assert decide({"dense": [1.0, 1.0], "fp16": [0.9, 0.9]}, {}, 5, 0.0).codec == "fp16"
+    doubtful = decide({"dense": [1.0, 0.8], "fp16": [0.6, 0.85]}, {}, 5, 0.0)
+    assert doubtful.codec == "dense"
+    assert "fp16 saves 19.4% of a step, not more than noise" in str(doubtful)
+    second = decide({"dense": [1.0, 0.8], "fp16": [0.6, 0.85], "qsgd:4": [0.8, 0.75]}, {}, 5, 0.0)
+    assert second.codec == "qsgd:4"
+
+
+def test_one_slow_step_changes_nothing() -> None:
+    world = World(SLOW_LINK)
+    made = Pilot("balanced", world)
+    world.run(made, ENOUGH)
+    decisions = len(made.decisions)
+    for _ in range(10):
+        world.now += 100.0  # an evaluation, a checkpoint
+        world.run(made, pilot.WINDOW)
+    assert len(made.decisions) == decisions
+
+
+def test_steps_that_take_another_time_make_it_decide_anew() -> None:
+    world = World(SLOW_LINK)
+    made = Pilot("balanced", world)
+    world.run(made, ENOUGH)
+    assert made.codec == "terngrad"
+    world.step_s = dict(FAST_LINK)
+    world.forecast_s = dict(FAST_LINK)
+    world.run(made, 6 * pilot.WINDOW)
+    assert made.decided
+    assert made.codec == "dense"
+    assert len(made.decisions) == 2
+
+
+def test_another_link_is_noticed_though_steps_take_their_time() -> None:
+    """A compressed step may hardly change when the link gets quicker: messages are looked at too."""
+    world = World(SLOW_LINK)
+    made = Pilot("balanced", world)
+    world.run(made, ENOUGH)
+    world.message_s /= 100
+    world.step_s["dense"] = 0.1
+    world.run(made, (pilot.LINK_WINDOWS + 4) * (pilot.WINDOW + pilot.SWITCH_STEPS))
+    assert made.codec == "dense"
+
+
+def test_a_decision_is_replayed_on_the_same_link_and_made_anew_on_another() -> None:
+    world = World(SLOW_LINK)
+    made = Pilot("balanced", world)
+    world.run(made, ENOUGH)
+    saved = made.state_dict()
+    again = World(SLOW_LINK)
+    resumed = Pilot("balanced", again)
+    resumed.load(saved)
+    again.run(resumed, 30)
+    assert set(again.ran) == {"terngrad"}
+    other = World(FAST_LINK)
+    other.message_s = 0.0001
+    moved = Pilot("balanced", other)
+    moved.load(saved)
+    other.run(moved, ENOUGH)
+    assert moved.codec == "dense"
+    assert other.ran[0] == "dense"
+
+
+def test_a_state_of_an_undecided_run_measures_anew() -> None:
+    world = World(SLOW_LINK)
+    made = Pilot("balanced", world)
+    world.run(made, pilot.WARM_UP + pilot.DENSE_STEPS + 3)
+    assert made.codec == "terngrad"
+    assert not made.decided
+    again = World(SLOW_LINK)
+    resumed = Pilot("balanced", again)
+    resumed.load(made.state_dict())
+    again.run(resumed, ENOUGH)
+    assert again.ran[0] == "dense"
+    assert resumed.codec == "terngrad"
+
+
+def test_passes_are_medians_of_steps_with_the_same_buckets() -> None:
+    pace = Pace()
+    for start, length in ((0.0, 1.0), (10.0, 2.0), (20.0, 2.0), (30.0, 9.0)):
+        pace.begin(start)
+        pace.ready(start + length)
+        pace.end(start + 5.0)
+    passes = Passes.of(pace.steps)
+    assert passes == Passes(5.0, (0.0, 2.0))
+    pace.begin(40.0)  # DDP has made one bucket of the two
+    pace.end(45.0)
+    pace.begin(50.0)
+    assert Passes.of(pace.steps) == Passes(5.0, (0.0,))
+    assert Passes.of([]) is None
+
+
+def test_the_table_of_qualities_is_about_codecs_that_exist() -> None:
+    for candidate in CANDIDATES:
+        assert candidate.quality in QUALITIES
+        assert parse(candidate.codec).memory in ("none", "residual")
+        assert candidate.codec.partition(":")[0] not in NEVER
+        assert candidate.evidence
+    for name in NEVER:
+        parse(name)
+    with pytest.raises(PlanError, match='no quality "fast": known are exact, safe, balanced, aggressive'):
+        candidates("fast")

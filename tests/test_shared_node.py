@@ -132,6 +132,12 @@ def test_only_leaders_hold_something_and_gathered_states_are_equal() -> None:
     with pytest.raises(StateError, match=r"the state is of worker . of a node, this is worker ."):
         on_nodes(world, 2, swapped)
 
+    def nothing(w: Worker, rank: int) -> None:
+        w.node.load(w.engine, None, strict=True)  # type: ignore[arg-type]
+
+    with pytest.raises(StateError, match="this is no state of a thinwire compressor"):
+        on_nodes(world, 2, nothing)
+
 
 def test_a_gathered_state_of_flat_workers_is_taken_by_leaders_alone() -> None:
     world = Simulation("topk:0.1", SPECS, 4)

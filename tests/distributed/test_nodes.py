@@ -13,6 +13,7 @@ import torch.distributed as dist
 from failing import IN_BACKWARD, Met, broken_encode, failure_of, signalled
 from launch import Gone, NewTeam, Teams
 from rank import Failure
+from test_auto import SLOW, STEPS, wide
 from test_drift import flip
 from test_resume import begin, go_on, straight
 from torch import Tensor
@@ -189,3 +190,51 @@ def test_workers_with_different_plans(teams: Teams) -> None:
     for failure in teams(4).run(different_codecs):
         assert "ranks disagree on their plans" in failure.text
         assert "rank 0 and rank 3 differ" in failure.text
+
+
+def auto_run(steps: int) -> tuple[list[str], Tensor, str, int]:
+    """The codec of every step under auto on a slow link, the parameters, the report, and the steps."""
+    with wrap(wide(), "auto", link=tw.Link(rate=SLOW), quality="aggressive", **TWO) as it:
+        assert it.compressor is not None
+        codecs = []
+        for step in range(steps):
+            fit(it.model, 1, step)
+            codecs.append(it.compressor.report().codec)
+        gathered = it.compressor.state_dict(gather=True)
+        assert gathered["auto"]["decision"]["codec"] == codecs[-1][6:-1]
+        report = it.compressor.report()
+        return codecs, it.parameters(), str(report), report.steps
+
+
+def test_auto_switches_all_workers_of_all_nodes_at_the_same_step(teams: Teams) -> None:
+    answers = teams(4).run(auto_run, STEPS)
+    assert all_equal([parameters for _, parameters, *_ in answers])
+    for codecs, _, report, steps in answers:
+        assert (codecs, steps) == (answers[0][0], STEPS)
+        assert codecs[-1] != "auto (dense)", report
+        assert "hierarchy: 2 nodes of 2 workers" in report
+
+
+def auto_without_a_link() -> tuple[Tensor, int, list[bool]]:
+    """Which steps went DDP's own way: dense ones, but first thinwire sends what a codec held back."""
+    with wrap(wide(), "auto", quality="aggressive", **TWO) as it:
+        assert it.compressor is not None
+        assert it.compressor.pilot is not None
+        fit(it.model, 3)
+        passed = []
+        for codec in ("topk:0.01", "dense", "terngrad", "dense"):
+            it.compressor.pilot.helm.steer(codec)
+            it.compressor.pilot.codec = codec
+            for _ in range(2):
+                fit(it.model, 1, it.compressor.engine.step)
+                passed.append(it.compressor.passes)
+        it.compressor.wait()
+        return it.parameters(), it.compressor.engine.step, passed
+
+
+def test_what_is_left_of_a_codec_is_sent_before_ddp_takes_over(teams: Teams) -> None:
+    answers = teams(4).run(auto_without_a_link)
+    assert all_equal([parameters for parameters, *_ in answers])
+    for _, steps, passed in answers:
+        assert steps == 11
+        assert passed == [False, False, False, True, False, False, True, True]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,11 +16,12 @@ from thinwire.exchange.bucket import Bucket
 from thinwire.exchange.engine import Engine
 from thinwire.exchange.node import Alone, Node
 from thinwire.exchange.state import NotTaken, gathered_state, load_state, local_state
-from thinwire.groups.base import Group
+from thinwire.groups.base import Group, all_reduce_bytes
 from thinwire.groups.compare import compare_digests
 from thinwire.groups.hierarchy import Hierarchy
 from thinwire.groups.metered import Metered
 from thinwire.groups.ordered import mean_in_order
+from thinwire.memories.leftover import LEFTOVER, E
 from thinwire.plans.plan import Plan
 from thinwire.tensors.layout import Layout
 from thinwire.tensors.scratch import Scratch
@@ -42,6 +44,7 @@ class SharedNode(Node):
         self._device, self._scratch = device, Scratch(device)
         self._known: set[Layout] = set()
         self._heard = False  # what the workers of the node observed before this step
+        self._owes = False  # leaders have something left of a plan before this one
 
     @property
     def bytes_sent(self) -> int:
@@ -63,20 +66,50 @@ class SharedNode(Node):
         """Whether a step is believed, and how strong it was, is decided by leaders; all know it."""
         step, self._heard = engine.step, False
         engine.end_step()
-        if not engine.plan.remembers and engine.plan.control is None:
+        if not (engine.plan.remembers or self._owes) and engine.plan.control is None:
             return
-        numbers = [engine.finite_steps, engine.steering.strength]
-        status = torch.tensor(numbers, dtype=torch.float64, device=self._device)
-        with engine.clock.time(NODE):
-            self.group.broadcast(status).wait()
+        status = [engine.finite_steps, engine.steering.strength, bool(engine.leftover)]
+        finite_steps, strength, owes = self.told(engine, status)
+        self._owes = bool(owes)
         if not self.leads:
-            engine.finite_steps = int(status[0])
-            engine.steering.follow(float(status[1]), step)
+            engine.finite_steps = int(finite_steps)
+            engine.steering.follow(strength, step)
+
+    def pass_step(self, engine: Engine, layouts: Sequence[Layout]) -> None:
+        """A ring of all workers passes every node: what leaves this one is counted as its leader's."""
+        if self.leads:
+            nbytes = sum(spec.numel * spec.dtype.itemsize for layout in layouts for spec in layout.specs)
+            workers = self.group.size * engine.group.size
+            engine.group.count("all_reduce", all_reduce_bytes(nbytes, workers))
+        engine.end_step()
+
+    def switch(self, engine: Engine, plan: Plan) -> None:
+        engine.switch(plan)
+        (owes,) = self.told(engine, [bool(engine.leftover)], aside=True)
+        self._owes = bool(owes)
+
+    def owes(self, engine: Engine) -> bool:
+        return self._owes
+
+    def told(self, engine: Engine, numbers: Sequence[float], aside: bool = False) -> list[float]:
+        words = torch.tensor(numbers, dtype=torch.float64, device=self._device)
+        with engine.clock.time(NODE), self.group.aside() if aside else contextlib.nullcontext():
+            self.group.broadcast(words).wait()
+        told: list[float] = words.tolist()
+        return told
+
+    def largest(self, engine: Engine, numbers: Sequence[float]) -> list[float]:
+        """Bit patterns of floats that are not negative are ordered as these are."""
+        floats = torch.tensor(numbers, dtype=torch.float32, device=self._device)
+        with engine.clock.time(NODE), self.group.aside():
+            self.group.all_reduce_max(floats.view(torch.int32)).wait()
+        found: list[float] = floats.tolist()
+        return found
 
     def state(self, engine: Engine, gather: bool) -> dict[str, Any]:
         """Its own, or with `gather` the state of all leaders, which all workers get."""
         if not gather:
-            return {**local_state(engine), "place": self.place}
+            return {**local_state(engine), "place": self.place, "owes": self._owes}
         with self.group.aside():
             pending = engine.steering.pending
             if engine.steering.listens:
@@ -86,13 +119,15 @@ class SharedNode(Node):
         return made
 
     def load(self, engine: Engine, state: Mapping[str, Any], strict: bool) -> NotTaken:
-        place = state.get("place", self.place)
+        place = state.get("place", self.place) if isinstance(state, Mapping) else self.place
         if place != self.place:
             raise StateError(
                 f"the state is of worker {place} of a node, this is worker {self.place} of one: load each "
                 "rank's own state, or one made with state_dict(gather=True)"
             )
         not_taken = load_state(engine, state, strict)
+        gathered = any(own.get(LEFTOVER, {}).get(E) for own in state.get("ranks", ()))
+        self._owes = bool(state.get("owes", gathered))
         if not self.leads:  # what is held back is the leader's to hold
             engine.learned.clear()
             for memory in engine.memories.values():

@@ -24,12 +24,13 @@ from thinwire.exchange.report import LayerReport, Report, ahead
 from thinwire.exchange.shared_node import node_of
 from thinwire.exchange.state import NotTaken
 from thinwire.groups.base import Group, all_reduce_bytes
-from thinwire.groups.hierarchy import settle
+from thinwire.groups.hierarchy import Hierarchy, settle
 from thinwire.groups.torch import on_the_wire
 from thinwire.hooks import blame
 from thinwire.hooks.decay import DecayMomentum
 from thinwire.hooks.helm import Helm
 from thinwire.hooks.momentum import corrected, refuse_second_momentum, split_groups, warn_unchecked
+from thinwire.hooks.node_helm import NodeHelm
 from thinwire.hooks.worker import Worker
 from thinwire.kernels import pick
 from thinwire.plans.model import Model, parameter_names
@@ -102,9 +103,11 @@ class Compressor:
         self._release_with(self)
         if quality is not None and module is not None:
             model = Model.of(module)
-            plan_of = _plans(policy, model, group.size)
-            helm = Helm(self.engine, self._worker.call, model, plan_of, self._step_layouts)
-            self.pilot = Pilot(quality, helm)
+            plan_of = _plans(policy, model, self.hierarchy)
+            call = self._worker.call
+            helm = Helm(self.engine, call, model, plan_of, self._step_layouts)
+            nested = NodeHelm(helm, self.node, self.engine, call, plan_of)
+            self.pilot = Pilot(quality, helm if self.hierarchy.per_node == 1 else nested)
 
     @property
     def plan(self) -> Plan:
@@ -152,7 +155,7 @@ class Compressor:
             return
         self.pilot.begin_step(time.perf_counter())
         self._step_layouts.clear()
-        self.passes = self.plain and self.pilot.codec == DENSE and not self.engine.leftover
+        self.passes = self.plain and self.pilot.codec == DENSE and not self.node.owes(self.engine)
 
     def end_backward(self) -> None:
         """The backward pass has all its means; raises what ended the exchanges, every time anew."""
@@ -169,7 +172,7 @@ class Compressor:
         layouts = tuple(self._step_layouts)
 
         def job() -> None:
-            self.engine.pass_step(layouts)
+            self.node.pass_step(self.engine, layouts)
             self._look_for_drift(shadowing)
 
         self._worker.submit(job, lambda: None)
@@ -431,12 +434,18 @@ class Compressor:
         return event
 
 
-def _plans(policy: Policy, model: Model, world: int) -> Callable[[str], Plan]:
+def _plans(policy: Policy, model: Model, hierarchy: Hierarchy) -> Callable[[str], Plan]:
     """The plans of an auto run: what stays dense is as the user said, the codec is what auto takes.
 
     A function that holds no compressor: a pilot must not keep alive what ends it.
     """
-    return lambda codec: Plan.of(Policy.of(codec, policy.keep_dense, policy.min_numel), model, world)
+    world, per_node = hierarchy.num_nodes, hierarchy.per_node
+
+    def plan_of(codec: str) -> Plan:
+        chosen = Policy.of(codec, policy.keep_dense, policy.min_numel)
+        return Plan.of(chosen, model, world, per_node=per_node)
+
+    return plan_of
 
 
 def _drift_check(group: Group, module: nn.Module | None, every: int | None, on_drift: str) -> DriftCheck:

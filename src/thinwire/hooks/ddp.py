@@ -17,7 +17,6 @@ from thinwire.codecs.catalog import CodecLike
 from thinwire.errors import PlanError, ThinwireError
 from thinwire.groups.base import Group
 from thinwire.groups.emulated import Emulated, Link
-from thinwire.groups.hierarchy import OFF
 from thinwire.groups.torch import TorchGroup
 from thinwire.hooks.blame import explain
 from thinwire.hooks.compressor import Compressor
@@ -196,11 +195,6 @@ def _auto(codec: CodecChoice, options: dict[str, Any], module: nn.Module | None)
     given = [name for name in ("memory", "route", "control") if options.get(name) is not None]
     if given:
         raise PlanError(f'{given[0]}= belongs to a codec, and codec="auto" chooses those: leave it out')
-    if options.get("hierarchy", OFF) != OFF:
-        raise PlanError(
-            f'hierarchy={options["hierarchy"]!r} with codec="auto" is not possible yet: name a codec, or '
-            "leave hierarchy out"
-        )
     if module is None:
         raise PlanError('codec="auto" needs parameter names: pass model= to ddp_hook')
     options["quality"] = options.get("quality") or QUALITY

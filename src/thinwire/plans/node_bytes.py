@@ -6,7 +6,7 @@ from thinwire.groups.base import broadcast_bytes
 from thinwire.groups.ordered import mean_bytes
 from thinwire.tensors.layout import Layout
 
-STATUS_BYTES = 16  # what a leader tells at the end of a step of which something is remembered
+STATUS_BYTES = 24  # what a leader tells at the end of a step of which something is remembered
 
 
 def node_bytes(bucket: Layout, place: int, per_node: int) -> int:

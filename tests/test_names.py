@@ -46,3 +46,20 @@ def test_right_names_pass_whatever_their_options() -> None:
         "dct >> topk:0.1 @ control=guard:x=1",
     ):
         read_codec_choice(text).check_names()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("auto @ memory=residual", "auto chooses memory, route and control"),
+        ("terngrad @ quality=safe", "quality=safe says what auto may take, and terngrad is no auto"),
+    ],
+)
+def test_auto_takes_a_quality_and_nobody_else_does(text: str, sentence: str) -> None:
+    with pytest.raises(ThinwireError) as caught:
+        read_codec_choice(text)
+    assert sentence in str(caught.value)
+
+
+def test_auto_is_a_name() -> None:
+    read_codec_choice("auto @ quality=safe").check_names()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -30,7 +31,7 @@ def plan(
     codec: CodecLike | Mapping[str, CodecLike] = "terngrad",
     world: int = 4,
     model: Model = MODEL,
-    **options: str | None,
+    **options: Any,
 ) -> Plan:
     return Plan.of(Policy.of(codec), model, world, **options)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 OPERATIONS = ("agree", "encode", "travel", "merge", "decode")
 COMPARE = "compare plans"  # of an exchange that has no time of its own: it happens once
 PREPARE = "prepare"
+NODE = "node"  # raw numbers inside a node, in a hierarchy only
 PLAN = "plan"
 CONNECT = "connect"
 TRAINING = "training"
@@ -46,7 +47,7 @@ class Clock:
         start = time.perf_counter()
         yield  # after an exception `current` must go on naming this operation
         end = time.perf_counter()
-        self.seconds[name] += end - start
+        self.seconds[name] = self.seconds.get(name, 0.0) + end - start
         if self.events is not None:
             self.events.append(Event(name, start, end, part))
         self.current = PREPARE

@@ -64,6 +64,7 @@ def signalled(
     ddp: dict[str, Any],
     fatal_step: int = FATAL_STEP,
     build: Callable[[], nn.Module] = mlp,
+    **options: Any,
 ) -> Met:
     """The victim sends itself a signal between two steps, or in the middle of the backward pass."""
 
@@ -76,7 +77,7 @@ def signalled(
         if dist.get_rank() == victim and when == IN_BACKWARD:
             in_backward_of(net, strike)
 
-    return meet(wrap(build(), codec, ddp), before_fatal, fatal_step)
+    return meet(wrap(build(), codec, ddp, **options), before_fatal, fatal_step)
 
 
 def in_backward_of(net: nn.Module, act: Callable[..., None]) -> None:
@@ -89,14 +90,14 @@ def in_backward_of(net: nn.Module, act: Callable[..., None]) -> None:
     first.register_forward_hook(on_output)
 
 
-def broken_encode(victim: int, codec: str) -> Met:
+def broken_encode(victim: int, codec: str, **options: Any) -> Met:
     """On the victim encoding raises from the fatal step on."""
 
     def before_fatal(net: nn.Module) -> None:
         if dist.get_rank() == victim:
             Parcel.encode = _raise  # type: ignore[assignment,method-assign]
 
-    return meet(wrap(mlp(), codec), before_fatal)
+    return meet(wrap(mlp(), codec, **options), before_fatal)
 
 
 def _raise(*_: object) -> None:

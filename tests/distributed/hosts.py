@@ -11,10 +11,10 @@ from thinwire.lab.net.netlab import Netlab
 
 
 class HostServers(Server):
-    """One fork server a host; rank r of a team lives on host r."""
+    """One fork server a host; rank r of a team lives on host r, or with others on host r // per_host."""
 
-    def __init__(self, hosts: int, rate: str = "1gbit") -> None:
-        self.lab = Netlab(hosts, rate)
+    def __init__(self, hosts: int, rate: str = "1gbit", per_host: int = 1) -> None:
+        self.lab, self._per_host = Netlab(hosts, rate), per_host
         self._exit = contextlib.ExitStack()
         self._homes: dict[int, Server] = {}
 
@@ -31,7 +31,7 @@ class HostServers(Server):
         self._exit.close()
 
     def fork(self, **spec: Any) -> int:
-        server = self._servers[spec["rank"]]
+        server = self._servers[spec["rank"] // self._per_host]
         pid = server.fork(host=self.lab.addresses[0], **spec)
         self._homes[pid] = server
         return pid

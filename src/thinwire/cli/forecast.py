@@ -235,6 +235,7 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     if any(row.forecast.way == HIERARCHICAL for row in rows):
         leader = "its leader alone sends to other nodes, which is counted"
         lines.append(f"* hierarchical: raw sums inside a node; {leader}")
+        lines.append('  this is tw.compress(model, CODEC, hierarchy="auto"); docs/hierarchy.md')
     made = [row.forecast for row in rows]
     refused = [f"{one.codec} cannot serve: {one.refusal}" for one in made if one.refusal]
     return [*lines, *phase_lines(rows), *refused]
@@ -248,7 +249,7 @@ def _print_sweep(
     ranges: dict[str, Range],
     nodes: dict[int, list[Row]],
 ) -> None:
-    from thinwire.perf.page import write_page
+    from thinwire.lab.report.plan_page import write_page
     from thinwire.perf.picture import write_sweep
     from thinwire.perf.tables import headline, swept, text
 

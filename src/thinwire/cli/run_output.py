@@ -38,6 +38,9 @@ def show_record(record: Record, folder: Path, as_json: bool) -> None:
     console = Console()
     if sentence := verdict(lines):
         console.print(escape(sentence), highlight=False)
+    for outcome in record.outcomes:
+        if decided := (outcome.report or {}).get("auto"):
+            console.print(escape(f"seed {outcome.seed}: {decided}"), highlight=False)
     console.print(f"report: {escape(str(folder / REPORT))}", highlight=False, soft_wrap=True)
 
 

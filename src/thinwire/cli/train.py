@@ -19,7 +19,7 @@ def train(
     codec: Annotated[
         str,
         typer.Option(
-            help='How gradients travel: terngrad, topk:0.01, ..., ddp, ddp-fp16; options: "@ memory=none".'
+            help='How gradients travel: terngrad, topk:0.01, auto, ddp, ...; options: "@ memory=none".'
         ),
     ] = "terngrad",
     run: RunOptions,

@@ -58,6 +58,12 @@ class Steering:
         LOG.info("step %d: %s of the codec's strength, was %s: %s", step, self.strength, before, why)
         return True
 
+    def follow(self, strength: float, step: int) -> None:
+        """Takes the strength of a step that others have decided on."""
+        if strength != self.strength:
+            self.state = dataclasses.replace(self.state, strength=strength)
+            self.changes.append(Change(step, strength, "as the leader of its node decided"))
+
     def state_dict(self, pending: list[Observation]) -> dict[str, Any] | None:
         """Plain numbers and texts; `pending` is what one rank, or each of them, has yet to tell."""
         if self.control is None:

@@ -12,7 +12,6 @@ from thinwire.codecs.coders.base import Context
 from thinwire.codecs.stages.base import Learned
 from thinwire.controls.observation import RECORD_BYTES, Observation, read_records
 from thinwire.controls.steering import Steering
-from thinwire.errors import PlanError
 from thinwire.exchange.bucket import Bucket
 from thinwire.exchange.drained import drained
 from thinwire.exchange.feedback import Feedback
@@ -20,6 +19,7 @@ from thinwire.exchange.numbers import Load
 from thinwire.exchange.statistics import ERROR_EVERY, Statistics
 from thinwire.exchange.transit import Transit
 from thinwire.groups.base import Group
+from thinwire.groups.compare import compare_digests
 from thinwire.groups.metered import Metered
 from thinwire.groups.ordered import sum_in_order
 from thinwire.kernels import Kernels, pick
@@ -152,18 +152,9 @@ class Engine:
 
     def compare_digests(self, digest: bytes, what: str) -> None:
         """A fixed-size exchange, before any whose size depends on the plan: all ranks raise, or none."""
-        mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(self.context.device)
-        everyone = torch.empty(self.group.size, mine.numel(), dtype=torch.uint8, device=self.context.device)
         self.clock.current = COMPARE
         with self.group.aside():
-            self.group.all_gather(mine, everyone).wait()
-        differing = [rank for rank in range(self.group.size) if not torch.equal(everyone[rank], everyone[0])]
-        if differing:
-            raise PlanError(
-                f"ranks disagree on their {what}: rank {self.group.global_rank(0)} and rank "
-                f"{', '.join(str(self.group.global_rank(rank)) for rank in differing)} differ; "
-                "build the same model and pass the same codec on every rank"
-            )
+            compare_digests(self.group, digest, what, self.context.device)
         self.clock.current = PREPARE
 
     def observations(self) -> list[Observation]:

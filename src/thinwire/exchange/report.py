@@ -83,6 +83,9 @@ class Report:
     phase: str = ""  # of the codec, now; "" if it has none
     ahead: tuple[Ahead, ...] = ()  # the phases that follow
     auto: str = ""  # what an auto run decided, and why
+    per_node: int = 1  # workers in a node; beyond 1 all other bytes are those between nodes
+    leads: bool = True  # this worker exchanges with other nodes
+    node_bytes_per_step: float = 0.0  # raw, inside the node
 
     @property
     def ratio(self) -> float:
@@ -113,9 +116,8 @@ class Report:
         lines = [
             f"{self.codec} on {counted(self.world, 'worker')}, {counted(self.steps, 'step')}, "
             f"kernels {self.kernels}",
-            f"{self.bytes_per_step:,.0f} bytes a step from each worker, "
-            f"{self.ratio:.2f}x fewer than fp32 all-reduce"
-            + (f"; {self.other_bytes:,} bytes beside the steps" if self.other_bytes else ""),
+            self._sent(),
+            *self._hierarchy(),
             *self._phases(),
             f"milliseconds a step: {stages}",
             *self._steered(),
@@ -139,7 +141,27 @@ class Report:
     @property
     def dense_bits(self) -> float:
         """Bits per element that one worker sends in a ring all-reduce of fp32."""
-        return 32 * 2 * (self.world - 1) / self.world
+        exchanging = self.world // self.per_node
+        return 32 * 2 * (exchanging - 1) / exchanging
+
+    def _sent(self) -> str:
+        if not self.leads:
+            return "this worker leads no node: it sends nothing between nodes; its leader reports the layers"
+        kind = "worker" if self.per_node == 1 else "leader"
+        beside = f"; {self.other_bytes:,} bytes beside the steps" if self.other_bytes else ""
+        return (
+            f"{self.bytes_per_step:,.0f} bytes a step from each {kind}, "
+            f"{self.ratio:.2f}x fewer than fp32 all-reduce{beside}"
+        )
+
+    def _hierarchy(self) -> list[str]:
+        """Nodes, and what stays inside of them."""
+        if self.per_node == 1:
+            return []
+        return [
+            f"hierarchy: {counted(self.world // self.per_node, 'node')} of {self.per_node} workers; inside "
+            f"its node this one sends {self.node_bytes_per_step:,.0f} bytes a step, raw"
+        ]
 
     def _phases(self) -> list[str]:
         """The phase of the next step, and what to expect behind it: a first one may compress nothing."""

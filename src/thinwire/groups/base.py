@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -68,6 +68,17 @@ class Group(ABC):
     def all_gather(self, send: Tensor, receive: Tensor) -> Pending:
         """All-gather: row r of `receive` (ranks, bytes) is what rank r sent."""
 
+    def broadcast(self, tensor: Tensor) -> Pending:
+        """Gives everybody the tensor of rank 0, in place."""
+        raise NotImplementedError(f"{type(self).__name__} is no group of a node: it cannot broadcast")
+
+    def part(self, ranks: Sequence[int], inside: bool = False) -> Group:
+        """A group of some of these ranks, called by them alone; `inside`: they share a node.
+
+        It fails with the whole: who aborts one aborts all, and the whole alone is asked who is to blame.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no parts")
+
     @abstractmethod
     def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
         """After a failure: tells the peers why, aborts, and waits a moment for what they have to tell.
@@ -102,3 +113,12 @@ def all_to_all_bytes(nbytes: int, size: int) -> int:
 def all_gather_bytes(nbytes: int, size: int) -> int:
     """Sent by one rank in an all-gather of `nbytes` a rank."""
     return nbytes * (size - 1)
+
+
+def broadcast_bytes(nbytes: int, rank: int, size: int) -> int:
+    """Sent by one rank in a broadcast of `nbytes` down a binomial tree: rank r hands it on to r + 2^i > 2r.
+
+    >>> [broadcast_bytes(1, rank, 8) for rank in range(8)]
+    [3, 2, 1, 1, 0, 0, 0, 0]
+    """
+    return nbytes * sum(rank < 1 << i < size - rank for i in range(size.bit_length()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -31,6 +31,7 @@ _HOPS: Mapping[str, Callable[[int], int]] = MappingProxyType(
         "all_reduce_max": lambda n: 1,
         "all_to_all": lambda n: 1,
         "all_gather": lambda n: n - 1,
+        "broadcast": lambda n: (n - 1).bit_length(),
     }
 )
 
@@ -42,6 +43,11 @@ class Emulated(WrappedGroup):
         super().__init__(inner)
         self._link, self._bits_per_s = link, link.bits_per_s
         self._free_at = 0.0
+
+    def part(self, ranks: Sequence[int], inside: bool = False) -> Group:
+        """The link is between nodes: inside of one nothing is slowed down."""
+        part = self.inner.part(ranks, inside)
+        return part if inside else Emulated(part, self._link)
 
     def act(self, name: str, nbytes: int, start: Callable[[], Pending]) -> Pending:
         if self.size == 1:

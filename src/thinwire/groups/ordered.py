@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from thinwire.groups.base import Group, all_gather_bytes, all_to_all_bytes
+from thinwire.tensors.scratch import Scratch
 
 
 def sum_in_order(group: Group, numbers: Tensor) -> None:
@@ -35,6 +36,41 @@ def ordered_bytes(numel: int, size: int) -> int:
     """Sent by one rank to add up `numel` float32 numbers."""
     share = 4 * _share(numel, size)
     return all_to_all_bytes(size * share, size) + all_gather_bytes(share, size)
+
+
+def mean_in_order(group: Group, numbers: Tensor, scratch: Scratch) -> None:
+    """The mean over all ranks, in place, added as `sum_in_order` does and rounded once: halves in float32."""
+    share = _share(numbers.numel(), group.size)
+    even = share * group.size == numbers.numel()
+    shares = numbers if even else _like(numbers, share * group.size, "shares", scratch)
+    if not even:
+        shares[: numbers.numel()] = numbers
+        shares[numbers.numel() :] = 0
+    rows, received = shares.view(group.size, -1), _like(numbers, share * group.size, "received", scratch)
+    group.all_to_all(_bytes(rows), _bytes(received.view(group.size, -1))).wait()
+    wide = numbers.dtype if numbers.dtype == torch.float64 else torch.float32
+    first, *others = received.view(group.size, -1)
+    total = first.to(wide)
+    for row in others:
+        total += row
+    mean = total.div_(group.size).to(numbers.dtype)
+    group.all_gather(_bytes(mean), _bytes(rows)).wait()
+    if not even:
+        numbers.copy_(shares[: numbers.numel()])
+
+
+def mean_bytes(numel: int, itemsize: int, size: int) -> int:
+    """Sent by one rank for the mean of `numel` numbers."""
+    share = itemsize * _share(numel, size)
+    return all_to_all_bytes(size * share, size) + all_gather_bytes(share, size)
+
+
+def _like(numbers: Tensor, numel: int, name: str, scratch: Scratch) -> Tensor:
+    return scratch.take(f"{name} of the node", numel * numbers.itemsize).view(numbers.dtype)
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.view(torch.uint8)
 
 
 def _share(numel: int, size: int) -> int:

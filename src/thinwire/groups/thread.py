@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from torch import Tensor
@@ -21,13 +21,31 @@ class _Table:
         self.slots: list[Tensor | None] = [None] * size
         self.confessions: dict[int, Confession] = {}
         self.barrier = threading.Barrier(size, timeout=timeout_s)
+        self._timeout_s = timeout_s
+        self._parts: dict[tuple[int, ...], _Table] = {}
+        self._lock = threading.RLock()
+
+    def part(self, ranks: Sequence[int]) -> _Table:
+        """The table of some of the ranks; broken if this one is."""
+        with self._lock:
+            table = self._parts.setdefault(tuple(ranks), _Table(len(ranks), self._timeout_s))
+            if self.barrier.broken:
+                table.abort()
+            return table
+
+    def abort(self) -> None:
+        with self._lock:
+            self.barrier.abort()
+            for table in self._parts.values():
+                table.abort()
 
 
 class ThreadGroup(Group):
     """One rank of `ThreadGroup.make(n)`; sums go in rank order, so they are the same on every rank."""
 
-    def __init__(self, rank: int, size: int, table: _Table) -> None:
-        self.rank, self.size, self._table = rank, size, table
+    def __init__(self, rank: int, size: int, table: _Table, whole: ThreadGroup | None = None) -> None:
+        self.rank, self.size, self._table, self._whole = rank, size, table, whole
+        self._names: Sequence[int] = range(size)  # of its ranks, in the whole
 
     @classmethod
     def make(cls, size: int, timeout_s: float = 60.0) -> list[ThreadGroup]:
@@ -70,13 +88,29 @@ class ThreadGroup(Group):
         self._meet(send, all_of)
         return Done()
 
+    def broadcast(self, tensor: Tensor) -> Pending:
+        tensor.copy_(self._meet(tensor, lambda parts: parts[0].clone()))
+        return Done()
+
+    def part(self, ranks: Sequence[int], inside: bool = False) -> ThreadGroup:
+        part = ThreadGroup(ranks.index(self.rank), len(ranks), self._table.part(ranks), self)
+        part._names = ranks
+        return part
+
+    def global_rank(self, rank: int) -> int:
+        return self._names[rank]
+
     def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
+        if self._whole is not None:
+            return self._whole.confess(confession)
         self._table.confessions[self.rank] = confession
         self.abort()
         return dict(self._table.confessions)
 
     def abort(self) -> None:
-        self._table.barrier.abort()
+        if self._whole is not None:
+            self._whole.abort()
+        self._table.abort()
 
     def close(self) -> None:
         pass

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed import distributed_c10d
 
 from thinwire.errors import PlanError
-from thinwire.groups.base import LEFT, SMALL_BYTES, Confession, Done, Group, Pending
+from thinwire.groups.base import LEFT, Confession, Group
+from thinwire.groups.collectives import Collectives
 from thinwire.groups.making import Making
 from thinwire.groups.meeting import Meeting
+from thinwire.groups.torch_part import TorchPart
 from thinwire.groups.witness import Door, Witness
 
-# Newer torch warns of the old name, older torch lacks the new one.
-_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _CONFESSION_SHARE = 0.15  # of the timeout: kept back for finding out who failed
 _CONFESSION_MAX_S = 10.0
 _LATE_S = 2.0  # a peer in a collective of DDP fails after the full timeout, and may have begun later
@@ -29,7 +28,7 @@ _WORDS_OF_GLOO = ("gloo/", "Application timeout caused pair closure", "Connectio
 _GLANCE_S = 0.05  # between two looks whether all peers are still there
 
 
-class TorchGroup(Group):
+class TorchGroup(Collectives):
     """Collectives of thinwire's own process group, so that they cannot mix with those of DDP.
 
     The group fails after 85 % of the parent's timeout: the rest is for naming the rank at fault. That is
@@ -42,15 +41,16 @@ class TorchGroup(Group):
             raise PlanError(
                 "torch.distributed is not initialised: call torch.distributed.init_process_group first"
             )
-        self.rank, self.size = parent.rank(), parent.size()
+        super().__init__(parent.rank(), dist.get_process_group_ranks(parent))
         self._parent = parent
-        self._ranks = dist.get_process_group_ranks(parent)
         self._backend = dist.get_backend(parent)
         self._meeting = Meeting(parent)
         self._witness: Witness | None = None
-        self._made: dist.ProcessGroup | None = None
+        self._parts: list[TorchPart] = []
 
     def connect(self) -> None:
+        if self._made is not None:
+            return
         timeout_s = _timeout_s(self._parent)
         confession_s = min(_CONFESSION_MAX_S, _CONFESSION_SHARE * timeout_s)
         patience_s = timeout_s - confession_s
@@ -58,48 +58,26 @@ class TorchGroup(Group):
         with contextlib.closing(Door(_store_host())) as door:
             cards = self._meeting.attend(door.card(), patience_s)
             self._witness = door.witness(self.rank, cards, confession_s + _LATE_S)
-        self._made = self._connected(name, patience_s)
+        self._made = self._connected(self._ranks, name, patience_s)
 
-    def _connected(self, name: str, timeout_s: float) -> dist.ProcessGroup:
+    def part(self, ranks: Sequence[int], inside: bool = False) -> Group:
+        named = [self._ranks[rank] for rank in ranks]
+        timeout_s = _timeout_s(self._group)
+        name = f"{self._meeting.name(timeout_s)}/{'node' if inside else 'leaders'} {ranks[0]}"
+        part = TorchPart(self, ranks.index(self.rank), named, self._connected(named, name, timeout_s))
+        self._parts.append(part)
+        return part
+
+    def _connected(self, ranks: Sequence[int], name: str, timeout_s: float) -> dist.ProcessGroup:
         """The process group; a peer that dies before it is made is met at once: gloo may try for 30 s."""
         assert self._witness is not None
-        making = Making(lambda: _connect(self._parent, name, self._backend, timeout_s))
+        making = Making(lambda: _connect(ranks, self._ranks[self.rank], name, self._backend, timeout_s))
         deadline = time.monotonic() + timeout_s
         while not making.over(_GLANCE_S):
             if self._witness.somebody_ended() or time.monotonic() > deadline:
                 making.abandon(dist.destroy_process_group)
                 raise RuntimeError("the ranks found no connection to each other")
         return making.result()
-
-    @property
-    def _group(self) -> dist.ProcessGroup:
-        if self._made is None:
-            raise RuntimeError("this group was closed, or not connected yet")
-        return self._made
-
-    def global_rank(self, rank: int) -> int:
-        return self._ranks[rank]
-
-    def all_reduce(self, tensor: Tensor) -> Pending:
-        return _pending(dist.all_reduce(tensor, group=self._group, async_op=True))
-
-    def all_reduce_max(self, words: Tensor) -> Pending:
-        if words.nbytes > SMALL_BYTES:
-            maximum = dist.ReduceOp.MAX
-            return _pending(dist.all_reduce(words, op=maximum, group=self._group, async_op=True))
-        received = torch.empty(self.size, words.numel(), dtype=words.dtype, device=words.device)
-        return _Then(self._to_everyone(words, received), lambda: torch.amax(received, dim=0, out=words))
-
-    def all_to_all(self, send: Tensor, receive: Tensor) -> Pending:
-        return _pending(dist.all_to_all_single(receive, send, group=self._group, async_op=True))
-
-    def all_gather(self, send: Tensor, receive: Tensor) -> Pending:
-        if send.nbytes <= SMALL_BYTES:
-            return self._to_everyone(send, receive)
-        return _pending(_all_gather(receive.view(-1), send, group=self._group, async_op=True))
-
-    def _to_everyone(self, send: Tensor, receive: Tensor) -> Pending:
-        return self.all_to_all(send.expand(self.size, -1).contiguous(), receive)
 
     def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
         self.abort()  # peers that wait for this rank fail now, and confess too
@@ -112,18 +90,24 @@ class TorchGroup(Group):
         return self._witness.trade(confession)
 
     def abort(self) -> None:
-        if self._made is not None:
-            hang_up(self._made)
+        for group in self._groups:
+            hang_up(group)
 
     def close(self) -> None:
         """A healthy rank says good-bye: a peer that still waits for it hears why it will not come."""
         if self._witness is not None:
             self._witness.tell(Confession(LEFT, "its compressor was closed, or its model is gone", own=True))
             self._witness.close()
-        made, self._made = self._made, None
-        if made is not None:
+        groups, self._made, self._parts = self._groups, None, []
+        for made in groups:
             with contextlib.suppress(ValueError):  # destroy_process_group() of the user was faster
                 dist.destroy_process_group(made)
+
+    @property
+    def _groups(self) -> list[dist.ProcessGroup]:
+        """The process groups of this rank: those of its parts, then its own."""
+        own = [] if self._made is None else [self._made]
+        return [part.process_group for part in self._parts] + own
 
 
 def hang_up(group: dist.ProcessGroup) -> None:
@@ -142,30 +126,14 @@ def on_the_wire(error: BaseException) -> bool:
     return isinstance(error, dist.DistError) or any(words in str(error) for words in _WORDS_OF_GLOO)
 
 
-class _Then:
-    """An act with a last local step."""
-
-    def __init__(self, act: Pending, finish: Callable[[], object]) -> None:
-        self._act, self._finish = act, finish
-
-    def wait(self) -> None:
-        self._act.wait()
-        self._finish()
-
-
-def _pending(work: dist.Work | None) -> Pending:
-    return work if work is not None else Done()
-
-
-def _connect(parent: dist.ProcessGroup, name: str, backend: str, timeout_s: float) -> dist.ProcessGroup:
-    """A process group with the ranks of `parent`; ranks outside of it take no part."""
-    ranks = dist.get_process_group_ranks(parent)
+def _connect(ranks: Sequence[int], own: int, name: str, backend: str, timeout_s: float) -> dist.ProcessGroup:
+    """A process group of ranks of the default group; others take no part."""
     make: Any = distributed_c10d._new_process_group_helper  # new_group cannot take a name
     group: dist.ProcessGroup
     group, _ = make(
-        parent.size(),
-        parent.rank(),
-        ranks,
+        len(ranks),
+        ranks.index(own),
+        list(ranks),
         backend,
         distributed_c10d._get_default_store(),
         name,

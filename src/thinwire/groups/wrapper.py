@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
 
@@ -15,6 +15,7 @@ from thinwire.groups.base import (
     all_reduce_bytes,
     all_reduce_max_bytes,
     all_to_all_bytes,
+    broadcast_bytes,
 )
 
 
@@ -56,6 +57,16 @@ class WrappedGroup(Group):
             all_gather_bytes(send.nbytes, self.size),
             lambda: self.inner.all_gather(send, receive),
         )
+
+    def broadcast(self, tensor: Tensor) -> Pending:
+        return self.act(
+            "broadcast",
+            broadcast_bytes(tensor.nbytes, self.rank, self.size),
+            lambda: self.inner.broadcast(tensor),
+        )
+
+    def part(self, ranks: Sequence[int], inside: bool = False) -> Group:
+        return self.inner.part(ranks, inside)
 
     def global_rank(self, rank: int) -> int:
         return self.inner.global_rank(rank)

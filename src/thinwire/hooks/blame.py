@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from thinwire.clock import COMPARE, CONNECT, OUTSIDE
+from thinwire.clock import COMPARE, CONNECT, NODE, OUTSIDE
 from thinwire.errors import DriftError, PeerError, PlanError
 from thinwire.groups.base import LEFT, UNREACHED, Confession, Group
 
-_ON_THE_WIRE = frozenset({"agree", "travel", COMPARE, CONNECT, OUTSIDE})
+_ON_THE_WIRE = frozenset({"agree", "travel", NODE, COMPARE, CONNECT, OUTSIDE})
 
 _STEPS = "look at its log; all ranks must make the same number of steps, or use torch's Join"
 

@@ -21,13 +21,16 @@ from thinwire.exchange.bucket import Bucket
 from thinwire.exchange.drift import CHECK_EVERY, DriftCheck
 from thinwire.exchange.engine import Engine
 from thinwire.exchange.report import LayerReport, Report, ahead
-from thinwire.exchange.state import NotTaken, gathered_state, load_state, local_state
+from thinwire.exchange.shared_node import node_of
+from thinwire.exchange.state import NotTaken
 from thinwire.groups.base import Group, all_reduce_bytes
+from thinwire.groups.hierarchy import Hierarchy, settle
 from thinwire.groups.torch import on_the_wire
 from thinwire.hooks import blame
 from thinwire.hooks.decay import DecayMomentum
 from thinwire.hooks.helm import Helm
 from thinwire.hooks.momentum import corrected, refuse_second_momentum, split_groups, warn_unchecked
+from thinwire.hooks.node_helm import NodeHelm
 from thinwire.hooks.worker import Worker
 from thinwire.kernels import pick
 from thinwire.plans.model import Model, parameter_names
@@ -56,9 +59,10 @@ class Compressor:
         check_every: int | None = None,
         on_drift: str = "raise",
         quality: str | None = None,
+        hierarchy: str | int = "off",
     ) -> None:
         self.policy, self.group, self.device = policy, group, device
-        self._options = {"memory": memory, "route": route, "control": control}
+        self._options: dict[str, str | None] = {"memory": memory, "route": route, "control": control}
         self._named = module is not None
         self._loss_scale = loss_scale
         self.owner: Callable[[], nn.Module | None] = lambda: None  # the wrapper whose gradients these are
@@ -74,16 +78,17 @@ class Compressor:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         if module is not None:
             self._names = parameter_names(module)
-        stage = PLAN
+        stage = CONNECT
         try:
-            self._asked = (
-                Plan.empty(policy, group.size, control) if module is None else self._plan(Model.of(module))
-            )
+            self.hierarchy = settle(group, hierarchy, device)
+            stage = PLAN
+            self._asked = self._empty_plan(control) if module is None else self._plan(Model.of(module))
             self._drift = _drift_check(group, module, check_every, on_drift)
             stage = CONNECT
             group.connect()
             stage = COMPARE
-            self.engine = Engine(self._asked, group, device, seed, pick(device, kernels))
+            self.node = node_of(self.hierarchy, self._asked, device)
+            self.engine = Engine(self._asked, self.hierarchy.leaders(), device, seed, pick(device, kernels))
         except Exception as error:
             explained = blame.explain(error, stage, group)
             group.close()
@@ -97,8 +102,12 @@ class Compressor:
         )
         self._release_with(self)
         if quality is not None and module is not None:
-            plan_of = _plans(policy, Model.of(module), group.size)
-            self.pilot = Pilot(quality, Helm(self.engine, self._worker.call, plan_of, self._step_layouts))
+            model = Model.of(module)
+            plan_of = _plans(policy, model, self.hierarchy)
+            call = self._worker.call
+            helm = Helm(self.engine, call, model, plan_of, self._step_layouts)
+            nested = NodeHelm(helm, self.node, self.engine, call, plan_of)
+            self.pilot = Pilot(quality, helm if self.hierarchy.per_node == 1 else nested)
 
     @property
     def plan(self) -> Plan:
@@ -146,7 +155,7 @@ class Compressor:
             return
         self.pilot.begin_step(time.perf_counter())
         self._step_layouts.clear()
-        self.passes = self.plain and self.pilot.codec == DENSE and not self.engine.leftover
+        self.passes = self.plain and self.pilot.codec == DENSE and not self.node.owes(self.engine)
 
     def end_backward(self) -> None:
         """The backward pass has all its means; raises what ended the exchanges, every time anew."""
@@ -163,7 +172,7 @@ class Compressor:
         layouts = tuple(self._step_layouts)
 
         def job() -> None:
-            self.engine.pass_step(layouts)
+            self.node.pass_step(self.engine, layouts)
             self._look_for_drift(shadowing)
 
         self._worker.submit(job, lambda: None)
@@ -197,9 +206,9 @@ class Compressor:
                     ready.wait()
                 if news is not None:
                     self.engine.join(news)
-                self.engine.exchange(bucket)
+                self.node.exchange(self.engine, bucket)
             if is_last:
-                self.engine.end_step()
+                self.node.end_step(self.engine)
                 self._look_for_drift(shadowing)
 
         def finish() -> None:
@@ -312,7 +321,9 @@ class Compressor:
                 dict.fromkeys(filter(None, self.plan.phases(engine.finite_steps, engine.learned)))
             ),
             ahead=ahead(self.plan, engine.finite_steps),
-            dense_bytes_per_step=all_reduce_bytes(4 * sum(layer.numel for layer in layers), self.group.size),
+            dense_bytes_per_step=all_reduce_bytes(
+                4 * sum(layer.numel for layer in layers), self.hierarchy.num_nodes
+            ),
             seconds=dict(engine.clock.seconds),
             layers=layers,
             control=None if self.plan.control is None else control_text(self.plan.control),
@@ -320,12 +331,15 @@ class Compressor:
             theta=self.theta,
             changes=tuple(engine.steering.changes),
             auto="" if self.pilot is None else self.pilot.explanation,
+            per_node=self.hierarchy.per_node,
+            leads=self.node.leads,
+            node_bytes_per_step=self.node.bytes_sent / steps,
         )
 
     def state_dict(self, *, gather: bool = False) -> dict[str, Any]:
         """What to save: this rank's own state, or with `gather` (collective) that of all ranks."""
         self._want_names("state_dict")
-        state = self._worker.call(lambda: (gathered_state if gather else local_state)(self.engine))
+        state = self._worker.call(lambda: self.node.state(self.engine, gather))
         return state if self.pilot is None else {**state, "auto": self.pilot.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> NotTaken:
@@ -344,7 +358,7 @@ class Compressor:
             )
         if self.pilot is not None and saved is not None:
             self.pilot.load(saved)
-        return load_state(self.engine, state, strict)
+        return self.node.load(self.engine, state, strict)
 
     def bind(self, wrapper: nn.Module) -> None:
         """Ties this compressor to the DDP model whose gradients it exchanges: it is closed when that dies."""
@@ -383,7 +397,11 @@ class Compressor:
             raise StateError(f"{what} needs parameter names: pass model= to ddp_hook")
 
     def _plan(self, model: Model) -> Plan:
-        return Plan.of(self.policy, model, self.group.size, **self._options)
+        nodes, per_node = self.hierarchy.num_nodes, self.hierarchy.per_node
+        return Plan.of(self.policy, model, nodes, **self._options, per_node=per_node)
+
+    def _empty_plan(self, control: str | None) -> Plan:
+        return Plan.empty(self.policy, self.hierarchy.num_nodes, control, self.hierarchy.per_node)
 
     def _layout(self, parameters: list[Tensor]) -> tuple[Layout, Plan | None]:
         """Where the tensors lie, and a plan for those that were never seen before."""
@@ -416,12 +434,18 @@ class Compressor:
         return event
 
 
-def _plans(policy: Policy, model: Model, world: int) -> Callable[[str], Plan]:
+def _plans(policy: Policy, model: Model, hierarchy: Hierarchy) -> Callable[[str], Plan]:
     """The plans of an auto run: what stays dense is as the user said, the codec is what auto takes.
 
     A function that holds no compressor: a pilot must not keep alive what ends it.
     """
-    return lambda codec: Plan.of(Policy.of(codec, policy.keep_dense, policy.min_numel), model, world)
+    world, per_node = hierarchy.num_nodes, hierarchy.per_node
+
+    def plan_of(codec: str) -> Plan:
+        chosen = Policy.of(codec, policy.keep_dense, policy.min_numel)
+        return Plan.of(chosen, model, world, per_node=per_node)
+
+    return plan_of
 
 
 def _drift_check(group: Group, module: nn.Module | None, every: int | None, on_drift: str) -> DriftCheck:

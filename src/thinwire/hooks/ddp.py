@@ -107,6 +107,7 @@ def compress(
     kernels: str | None = None,
     check_every: int | None = None,
     on_drift: str = "raise",
+    hierarchy: str | int = "off",
 ) -> Compressor:
     """Makes a DDP model send compressed gradients; nothing else in the training script changes.
 
@@ -124,6 +125,8 @@ def compress(
     - `memory`: what holds back what is not sent: "none", "residual" (error feedback), "momentum" (DGC's; with
       options: "momentum:0.9,nesterov=on"), "ef21". None: the one that the codec asks for.
     - `route`: how payloads travel and merge: "allreduce", "allgather" or "sharded". None: the codec's.
+    - `hierarchy`: raw means inside a node, compressed exchange between nodes: "auto" (a host is a node), how
+      many workers a node has, or "off" (every worker exchanges). docs/hierarchy.md.
     - `control`: how strong the codec is over time: "guard", "diminish", "epochs:0=1/5=0.5", "steps:...".
       None: always as it was asked for. Most need `Compressor.observe` once a step; docs/controls.md.
 
@@ -164,6 +167,7 @@ def compress(
         kernels=kernels,
         check_every=check_every,
         on_drift=on_drift,
+        hierarchy=hierarchy,
     )
     try:
         model.register_comm_hook(state, comm_hook)

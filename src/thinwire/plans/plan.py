@@ -19,11 +19,12 @@ from thinwire.controls.base import Control
 from thinwire.controls.observation import RECORD_BYTES
 from thinwire.controls.table import check_control, control_text, make_control
 from thinwire.errors import PlanError
-from thinwire.groups.base import all_gather_bytes, all_reduce_bytes
+from thinwire.groups.base import all_gather_bytes, all_reduce_bytes, broadcast_bytes
 from thinwire.kernels import backends
 from thinwire.memories.table import memory_text
 from thinwire.plans.lane import Lane, step_bytes
 from thinwire.plans.model import Model
+from thinwire.plans.node_bytes import STATUS_BYTES, node_bytes
 from thinwire.plans.policy import Policy
 from thinwire.plans.tensor_bytes import tensor_bytes, whole
 from thinwire.routes.base import default_route_name
@@ -85,12 +86,13 @@ class Plan:
     world: int
     control: Control[Any] | None = None  # None: codecs are always as strong as they were asked for
     theta: float | None = None  # the part that all codecs with a strength drop, if they drop the same
+    per_node: int = 1  # workers in a node, of which one leads; `world` counts those who exchange, the leaders
 
     @classmethod
-    def empty(cls, policy: Policy, world: int, control: str | None = None) -> Plan:
+    def empty(cls, policy: Policy, world: int, control: str | None = None, per_node: int = 1) -> Plan:
         """A plan of no tensors yet; others are joined to it."""
         made = make_control(control)
-        return cls((), world, made, check_control(made, policy.codecs))
+        return cls((), world, made, check_control(made, policy.codecs), per_node)
 
     @classmethod
     def of(
@@ -101,8 +103,11 @@ class Plan:
         memory: str | None = None,
         route: str | None = None,
         control: str | None = None,
+        per_node: int = 1,
     ) -> Plan:
         """Applies a policy. `memory` and `route` overrule the codecs' own; `control` makes them gentler.
+
+        `world` workers exchange; in a hierarchy they are the leaders of nodes with `per_node` workers each.
 
         Tensors that stay dense beside a compressed codec go by "sharded", which adds in rank order: a ring
         all-reduce gives other bits when DDP moves a tensor to another bucket.
@@ -121,7 +126,7 @@ class Plan:
             route_named(name).check(codec)
             kept = "none" if codec.own_dtype else (memory or codec.memory)
             entries.append(Entry(spec, codec, kept, name, choice.reason))
-        plan = replace(cls.empty(policy, world, control), entries=tuple(entries))
+        plan = replace(cls.empty(policy, world, control, per_node), entries=tuple(entries))
         for strength in (1.0,) if plan.control is None else (1.0, 0.0):  # refuses worlds a codec cannot serve
             plan.at_strength(strength).lanes(Layout.packed(model.specs), dry_context(world))
         return plan
@@ -181,6 +186,7 @@ class Plan:
     def digest(self) -> bytes:
         """32 bytes that are equal on two ranks only if everything that shapes their messages is equal."""
         head = f"thinwire wire {WIRE_VERSION}, world {self.world}, control {control_text(self.control)}"
+        head += f", {self.per_node} workers in a node" if self.per_node > 1 else ""
         text = "\n".join([head, *map(str, self.entries)])
         return hashlib.blake2b(text.encode(), digest_size=32).digest()
 
@@ -199,11 +205,24 @@ class Plan:
         specs = (entry.spec for entry in self.entries)
         whole = buckets if buckets is not None else [Layout.packed(specs)]
         context = dry_context(self.world)
-        listens = self.control is not None and self.control.needs is not None
-        observed = all_gather_bytes(RECORD_BYTES, self.world) if listens else 0
+        observed = all_gather_bytes(RECORD_BYTES, self.world) if self._listens else 0
         return observed + sum(
             step_bytes(self.lanes(bucket, context, step, learned, part_numel)) for bucket in whole
         )
+
+    def node_bytes(self, place: int, buckets: Iterable[Layout] | None = None) -> int:
+        """What the worker at a place in its node (0 leads) sends inside of it in a step; exact."""
+        specs = [entry.spec for entry in self.entries]
+        dtypes = dict.fromkeys(spec.dtype for spec in specs)
+        whole = [Layout.packed(s for s in specs if s.dtype == dtype) for dtype in dtypes]
+        raw = sum(node_bytes(bucket, place, self.per_node) for bucket in buckets or whole)
+        decided = self.remembers or self.control is not None
+        told = broadcast_bytes(STATUS_BYTES, place, self.per_node) if decided else 0
+        return raw + told + (all_gather_bytes(RECORD_BYTES, self.per_node) if self._listens else 0)
+
+    @property
+    def _listens(self) -> bool:
+        return self.control is not None and self.control.needs is not None
 
     def stretches(
         self, buckets: Iterable[Layout] | None = None, part_numel: int | None = None, horizon: int = HORIZON
@@ -289,7 +308,14 @@ class Plan:
             if len(stretches) > 1
         ]
         lines += filter(None, [self.hint(each)])
-        lines.append(f"{sent:,.0f} bytes a step from each of {counted(self.world, 'worker')}{ratio}")
+        kind = "worker" if self.per_node == 1 else "leader"
+        lines.append(f"{sent:,.0f} bytes a step from each of {counted(self.world, kind)}{ratio}")
+        if self.per_node > 1:
+            lines.append(
+                f"hierarchy: {counted(self.world, 'node')} of {self.per_node} workers; inside a node, raw: "
+                f"{self.node_bytes(0):,} bytes a step from its leader, at most "
+                f"{self.node_bytes(1):,} from each other worker"
+            )
         if self.control is not None:
             gentle = mean_bytes(self.at_strength(0).stretches())
             lines.append(f"control {control_text(self.control)}: {gentle:,.0f} bytes a step at strength 0")

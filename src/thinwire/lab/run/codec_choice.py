@@ -28,6 +28,12 @@ class CodecChoice:
     def __post_init__(self) -> None:
         if self.bucket is not None and not self.bucket.replace(".", "", 1).isdigit():
             raise LabError(f"bucket={self.bucket} must be a size in MB, as in bucket=5")
+        if self.is_auto and (self.memory or self.route or self.control):
+            raise LabError(
+                "auto chooses memory, route and control with the codec: behind @ it takes quality="
+            )
+        if self.quality is not None and not self.is_auto:
+            raise LabError(f"quality={self.quality} says what auto may take, and {self.codec} is no auto")
 
     @property
     def is_pytorch(self) -> bool:

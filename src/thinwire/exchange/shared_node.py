@@ -1,0 +1,177 @@
+"""A node that several workers share: raw means inside, and one of them exchanges with the other nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from thinwire.clock import NODE, PREPARE
+from thinwire.controls.observation import RECORD_BYTES, Observation, merged, read_records
+from thinwire.errors import StateError
+from thinwire.exchange.bucket import Bucket
+from thinwire.exchange.engine import Engine
+from thinwire.exchange.node import Alone, Node
+from thinwire.exchange.state import NotTaken, gathered_state, load_state, local_state
+from thinwire.groups.base import Group, all_reduce_bytes
+from thinwire.groups.compare import compare_digests
+from thinwire.groups.hierarchy import Hierarchy
+from thinwire.groups.metered import Metered
+from thinwire.groups.ordered import mean_in_order
+from thinwire.memories.leftover import LEFTOVER, E
+from thinwire.plans.plan import Plan
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.scratch import Scratch
+
+OBSERVE = "observe"
+
+
+class SharedNode(Node):
+    """The workers of one node, around the engine of their leader, which is the first of them.
+
+    mean of the node's gradients      raw, added in rank order
+    engine.exchange(mean)             the leader alone: nodes count alike, so the mean of means is the mean
+    the mean of all nodes             from the leader to all: they have the same bits
+
+    Memories, lessons and decisions are the leader's. The engines of the others only count steps.
+    """
+
+    def __init__(self, group: Group, device: torch.device) -> None:
+        self.group, self.place, self.leads = Metered(group), group.rank, group.rank == 0
+        self._device, self._scratch = device, Scratch(device)
+        self._known: set[Layout] = set()
+        self._heard = False  # what the workers of the node observed before this step
+        self._owes = False  # leaders have something left of a plan before this one
+
+    @property
+    def bytes_sent(self) -> int:
+        return self.group.step_bytes
+
+    def exchange(self, engine: Engine, bucket: Bucket) -> None:
+        self._compare(engine, bucket.layout)
+        if engine.steering.listens and not self._heard:
+            observed, self._heard = self._observed(engine), True
+            engine.steering.pending = observed if self.leads else Observation()
+        with engine.clock.time(NODE):
+            mean_in_order(self.group, bucket.buffer, self._scratch)
+        if self.leads:
+            engine.exchange(bucket)
+        with engine.clock.time(NODE):
+            self.group.broadcast(bucket.buffer).wait()
+
+    def end_step(self, engine: Engine) -> None:
+        """Whether a step is believed, and how strong it was, is decided by leaders; all know it."""
+        step, self._heard = engine.step, False
+        engine.end_step()
+        if not (engine.plan.remembers or self._owes) and engine.plan.control is None:
+            return
+        status = [engine.finite_steps, engine.steering.strength, bool(engine.leftover)]
+        finite_steps, strength, owes = self.told(engine, status)
+        self._owes = bool(owes)
+        if not self.leads:
+            engine.finite_steps = int(finite_steps)
+            engine.steering.follow(strength, step)
+
+    def pass_step(self, engine: Engine, layouts: Sequence[Layout]) -> None:
+        """A ring of all workers passes every node: what leaves this one is counted as its leader's."""
+        if self.leads:
+            nbytes = sum(spec.numel * spec.dtype.itemsize for layout in layouts for spec in layout.specs)
+            workers = self.group.size * engine.group.size
+            engine.group.count("all_reduce", all_reduce_bytes(nbytes, workers))
+        engine.end_step()
+
+    def switch(self, engine: Engine, plan: Plan) -> None:
+        engine.switch(plan)
+        (owes,) = self.told(engine, [bool(engine.leftover)], aside=True)
+        self._owes = bool(owes)
+
+    def owes(self, engine: Engine) -> bool:
+        return self._owes
+
+    def told(self, engine: Engine, numbers: Sequence[float], aside: bool = False) -> list[float]:
+        words = torch.tensor(numbers, dtype=torch.float64, device=self._device)
+        with engine.clock.time(NODE), self.group.aside() if aside else contextlib.nullcontext():
+            self.group.broadcast(words).wait()
+        told: list[float] = words.tolist()
+        return told
+
+    def largest(self, engine: Engine, numbers: Sequence[float]) -> list[float]:
+        """Bit patterns of floats that are not negative are ordered as these are."""
+        floats = torch.tensor(numbers, dtype=torch.float32, device=self._device)
+        with engine.clock.time(NODE), self.group.aside():
+            self.group.all_reduce_max(floats.view(torch.int32)).wait()
+        found: list[float] = floats.tolist()
+        return found
+
+    def state(self, engine: Engine, gather: bool) -> dict[str, Any]:
+        """Its own, or with `gather` the state of all leaders, which all workers get."""
+        if not gather:
+            return {**local_state(engine), "place": self.place, "owes": self._owes}
+        with self.group.aside():
+            pending = engine.steering.pending
+            if engine.steering.listens:
+                engine.steering.pending = self._observed(engine)
+            made = self._spread(engine, gathered_state(engine) if self.leads else None)
+            engine.steering.pending = pending
+        return made
+
+    def load(self, engine: Engine, state: Mapping[str, Any], strict: bool) -> NotTaken:
+        place = state.get("place", self.place) if isinstance(state, Mapping) else self.place
+        if place != self.place:
+            raise StateError(
+                f"the state is of worker {place} of a node, this is worker {self.place} of one: load each "
+                "rank's own state, or one made with state_dict(gather=True)"
+            )
+        not_taken = load_state(engine, state, strict)
+        gathered = any(own.get(LEFTOVER, {}).get(E) for own in state.get("ranks", ()))
+        self._owes = bool(state.get("owes", gathered))
+        if not self.leads:  # what is held back is the leader's to hold
+            engine.learned.clear()
+            for memory in engine.memories.values():
+                memory.load({})
+        return not_taken
+
+    def _compare(self, engine: Engine, layout: Layout) -> None:
+        """A bucket never seen before must be the same on all workers of the node."""
+        if layout in self._known:
+            return
+        with engine.clock.time(NODE), self.group.aside():
+            compare_digests(self.group, layout.digest, "buckets", self._device)
+        self._known.add(layout)
+
+    def _observed(self, engine: Engine) -> Observation:
+        """What all workers of the node observed since the last step, as one observation."""
+        mine = engine.steering.pending.record(self._device)
+        records = mine.new_empty(self.group.size, RECORD_BYTES)
+        with engine.clock.time(NODE):
+            self.group.all_gather(mine, records).wait()
+        engine.clock.current = OBSERVE  # other nodes do not know it if these workers disagree
+        observed = merged(read_records(records), self.group.global_rank)
+        engine.clock.current = PREPARE
+        return observed
+
+    def _spread(self, engine: Engine, state: dict[str, Any] | None) -> dict[str, Any]:
+        """The leader's state, on all workers of the node."""
+        written = io.BytesIO()
+        torch.save(state, written)
+        data = torch.frombuffer(bytearray(written.getvalue()), dtype=torch.uint8).to(self._device)
+        size = torch.tensor([data.numel()], dtype=torch.int64, device=self._device)
+        with engine.clock.time(NODE):
+            self.group.broadcast(size).wait()
+            data = data if self.leads else data.new_empty(int(size))
+            self.group.broadcast(data).wait()
+        if state is not None:
+            return state
+        read: dict[str, Any] = torch.load(io.BytesIO(data.cpu().numpy().tobytes()), weights_only=True)
+        return read
+
+
+def node_of(hierarchy: Hierarchy, plan: Plan, device: torch.device) -> Node:
+    """The node of this worker; collective where it is not alone in it, among all workers of all nodes."""
+    if hierarchy.per_node == 1:
+        return Alone()
+    compare_digests(hierarchy.group, plan.digest, "plans (codec, model, world size or version)", device)
+    return SharedNode(hierarchy.node(), device)

@@ -1,0 +1,153 @@
+"""A hierarchy: which ranks share a node, and which of them speak for it to the other nodes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+
+from thinwire.errors import PlanError
+from thinwire.groups.audience import Audience
+from thinwire.groups.base import Group
+from thinwire.groups.host import HOST_BYTES, host_id
+
+OFF, AUTO = "off", "auto"
+_MAGIC = b"thinwire"
+_CARD = struct.Struct(
+    f"8sq{HOST_BYTES}s"
+)  # as long as the digest of a plan, which who is "off" sends instead
+_WAY_OUT = 'start equally many workers on every host, one host after the other, or pass hierarchy="off"'
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """Nodes of `per_node` ranks, one behind the other; the first rank of a node leads it. 1: all lead.
+
+    >>> from thinwire.groups.thread import ThreadGroup
+    >>> [Hierarchy(group, 2).leads for group in ThreadGroup.make(4)]
+    [True, False, True, False]
+    """
+
+    group: Group
+    per_node: int = 1
+
+    @property
+    def num_nodes(self) -> int:
+        return self.group.size // self.per_node
+
+    @property
+    def number(self) -> int:
+        """Of this rank's node."""
+        return self.group.rank // self.per_node
+
+    @property
+    def place(self) -> int:
+        """Of this rank in its node; 0 leads."""
+        return self.group.rank % self.per_node
+
+    @property
+    def leads(self) -> bool:
+        return self.place == 0
+
+    def node(self) -> Group:
+        """The ranks of this node; collective among them."""
+        first = self.number * self.per_node
+        return self.group.part(range(first, first + self.per_node), inside=True)
+
+    def leaders(self) -> Group:
+        """The leaders of all nodes; collective among them. Others get a seat in the audience."""
+        if self.per_node == 1:
+            return self.group
+        if not self.leads:
+            return Audience(self.group, self.number, self.num_nodes)
+        return self.group.part(range(0, self.group.size, self.per_node))
+
+
+def settle(group: Group, wish: str | int, device: torch.device, host: bytes | None = None) -> Hierarchy:
+    """The hierarchy that a user wishes for: "off", "auto", or how many ranks a node has.
+
+    1. what is wrong in itself is refused
+    2. all ranks gather what was wished, and on which host each is: all go on, or all raise the same error
+    3. "auto" takes hosts as nodes; a number must not put ranks of two hosts into one node
+    """
+    per_node = _number(wish, group.size)
+    if per_node == 1:
+        return Hierarchy(group)
+    group.connect()
+    wishes, hosts = _gathered(group, per_node, host_id() if host is None else host, device)
+    others = [rank for rank, theirs in enumerate(wishes) if theirs != wishes[0]]
+    if others:
+        raise PlanError(
+            f"ranks disagree on hierarchy: rank {group.global_rank(0)} asked for {_text(wishes[0])}, rank "
+            f"{group.global_rank(others[0])} for {_text(wishes[others[0]])}; pass the same on every rank"
+        )
+    return Hierarchy(group, _by_host(hosts, group) if per_node == 0 else _checked(per_node, hosts, group))
+
+
+def _number(wish: str | int, size: int) -> int:
+    """Ranks in a node; 0 for "auto"."""
+    if wish == OFF:
+        return 1
+    if wish == AUTO:
+        return 0
+    if not isinstance(wish, int) or isinstance(wish, bool) or wish < 1:
+        raise PlanError(
+            f'hierarchy={wish!r} is neither "auto", "off" nor a number of workers in a node: pass one of them'
+        )
+    if wish > 1 and (size % wish or size == wish):
+        why = "all would be one node" if size == wish else "the last node would have fewer"
+        raise PlanError(
+            f"hierarchy={wish} does not fit {size} workers, {why}: pass a number that divides {size} into "
+            'two nodes or more, or "off"'
+        )
+    return wish
+
+
+def _gathered(
+    group: Group, per_node: int, host: bytes, device: torch.device
+) -> tuple[list[int | None], list[bytes]]:
+    """What every rank wishes (None: it has not asked for a hierarchy), and where it is."""
+    card = _CARD.pack(_MAGIC, per_node, host)
+    mine = torch.frombuffer(bytearray(card), dtype=torch.uint8).to(device)
+    cards = mine.new_empty(group.size, mine.numel())
+    group.all_gather(mine, cards).wait()
+    read = [_CARD.unpack(bytes(row)) for row in cards.tolist()]
+    return [number if magic == _MAGIC else None for magic, number, _ in read], [card[2] for card in read]
+
+
+def _by_host(hosts: Sequence[bytes], group: Group) -> int:
+    """Ranks on each host; 1 if there is one host only, where nothing travels between nodes."""
+    runs = [(host, len(list(ranks))) for host, ranks in groupby(hosts)]
+    if len(runs) == 1:
+        return 1
+    if len({host for host, _ in runs}) < len(runs):
+        raise PlanError(
+            f'hierarchy="auto": the ranks of a host must follow each other, and do not; {_WAY_OUT}'
+        )
+    first, count = 0, runs[0][1]
+    for _, other in runs:
+        if other != count:
+            raise PlanError(
+                f'hierarchy="auto": the host of rank {group.global_rank(0)} has {count} workers, that of '
+                f"rank {group.global_rank(first)} has {other}; {_WAY_OUT}"
+            )
+        first += other
+    return count
+
+
+def _checked(per_node: int, hosts: Sequence[bytes], group: Group) -> int:
+    for first in range(0, len(hosts), per_node):
+        if len(set(hosts[first : first + per_node])) > 1:
+            raise PlanError(
+                f"hierarchy={per_node}: rank {group.global_rank(first)} to "
+                f"{group.global_rank(first + per_node - 1)} are on several hosts, raw sums would cross the "
+                'network; pass "auto"'
+            )
+    return per_node
+
+
+def _text(wish: int | None) -> str:
+    return {None: '"off"', 0: '"auto"'}.get(wish, str(wish))

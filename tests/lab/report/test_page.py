@@ -44,8 +44,9 @@ def test_everything_is_drawn(browser: Browser, page: Path) -> None:
         assert count(browser, f"#{box} path.curve") == 9, "three codecs, each with two seeds and their mean"
     assert count(browser, "#stages rect.part") == 2 + 2 * 5
     assert count(browser, "#layer-errors circle.dot") == count(browser, "#layer-bytes circle.dot") == 2
+    assert count(browser, "#history path.curve") == 3, "compute, wait, encode"
     assert count(browser, "#histograms svg") == 4
-    drawn = browser.ask("[...document.querySelectorAll('path.curve')].every(p => p.getTotalLength() > 20)")
+    drawn = browser.ask("[...document.querySelectorAll('path.curve')].every(p => p.getTotalLength() > 9)")
     assert drawn is True
     assert browser.complaints == []
 

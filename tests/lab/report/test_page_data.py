@@ -18,6 +18,7 @@ from thinwire.lab.report.merged import merge
 from thinwire.lab.report.page_data import page_data
 from thinwire.lab.report.record import Record
 from thinwire.lab.report.run_report import verdict
+from thinwire.lab.report.stage_history import stage_history
 from thinwire.lab.report.title import title_of
 
 
@@ -46,6 +47,17 @@ def test_loss_is_there_for_every_step_and_gaps_are_null() -> None:
     json.dumps(data, allow_nan=False)
 
 
+def test_stages_are_told_stretch_by_stretch() -> None:
+    rows = made_record(seeds=(0,)).rows["terngrad, seed 0"]
+    last = rows[-1]
+    rows[-1] = {**last, "scalars": {"thinwire/seconds_per_step/encode": 0.002}, "waited_s": 0.25}
+    history = stage_history(rows)
+    assert history["step"] == [5, 10, 15, 20]
+    assert history["stages"]["encode"] == pytest.approx([0.001, 0.001, 0.001, 0.005]), "20 of 2 ms in all"
+    assert history["stages"]["wait"] == pytest.approx([0.01, 0.01, 0.01, 0.02])
+    assert "travel" not in history["stages"]
+
+
 def test_rows_of_older_records_are_drawn_too() -> None:
     record = made_record(seeds=(0,))
     for label, rows in record.rows.items():
@@ -53,7 +65,7 @@ def test_rows_of_older_records_are_drawn_too() -> None:
         record.rows[label] = [row for row in bare if row["row"] != "histograms"]
     data = page_data(record)
     assert data["loss"]["curves"][0]["step"] == [5, 10, 15, 20]
-    assert data["histograms"] == []
+    assert data["histograms"] == data["history"] == []
 
 
 def test_a_title_of_many_codecs_is_short() -> None:

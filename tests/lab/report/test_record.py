@@ -121,7 +121,7 @@ def test_report_is_self_contained(record: Record, tmp_path: Path) -> None:
     ):
         assert text in html
     assert "<against>" not in html.replace("\\u003c", "<").split("<body>")[1]
-    assert html.count('class="plot"') == 9
+    assert html.count('class="plot"') == 10
     assert len(html) < 100_000
 
 

@@ -10,6 +10,8 @@ from itertools import count, islice
 FIRST = ("#838c9a", "#2b83c6", "#e0682a", "#12a27a", "#c96ba0", "#d99700", "#8a63d2", "#4fb7d6", "#8a8f1f")
 STAGES = {
     "compute": "#8b95a5",
+    "wait": "#d14b57",
+    "agree": "#8a63d2",
     "encode": "#2b83c6",
     "travel": "#d99700",
     "merge": "#c96ba0",

@@ -9,6 +9,7 @@ from thinwire.lab.report.colours import STAGES, colours
 from thinwire.lab.report.curve import Curve, loss_curve, mean_curve, score_curve
 from thinwire.lab.report.outcome import Outcome, Row
 from thinwire.lab.report.record import Record
+from thinwire.lab.report.stage_history import stage_history
 from thinwire.lab.report.step_cost import codec_cost
 from thinwire.lab.report.strength import controlled, strength_axis, strength_of, strength_rows
 from thinwire.texts.rate import parse_rate
@@ -31,6 +32,7 @@ def page_data(record: Record) -> Values:
         "score": _scores(record),
         "loss": _losses(record),
         "layers": _layers(firsts),
+        "history": _history(record, firsts),
         "histograms": _histograms(record, firsts),
         "strengths": _strengths(record),
     }
@@ -105,6 +107,11 @@ def _layers(firsts: dict[str, Outcome]) -> list[Values]:
     lossy = [name for name, of in found.items() if any(entry["error"] for entry in of)]
     largest = sorted(lossy or sizes, key=lambda name: -sizes[name])[:LAYERS]
     return [{"name": f"{name} ({sizes[name]:,})", "of": found[name]} for name in largest]
+
+
+def _history(record: Record, firsts: dict[str, Outcome]) -> list[Values]:
+    entries = [{"codec": k, **stage_history(record.rows[run.label])} for k, run in enumerate(firsts.values())]
+    return [entry for entry in entries if len(entry["step"]) > 1]
 
 
 def _histograms(record: Record, firsts: dict[str, Outcome]) -> list[Values]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from thinwire.lab.report.page import heading, paragraph
 
+STEP = ("compute", "encode", "travel", "merge", "decode")  # as a step is drawn
 LOWEST, HIGHEST = 6, 11  # of the slider: 1 Mbit/s to 100 Gbit/s, as powers of ten
 
 
@@ -42,7 +43,6 @@ def learning(metric: str) -> list[str]:
 
 def stages(data: dict[str, Any]) -> list[str]:
     """One step of every codec, stage after stage."""
-    names = "".join(f"<span>{_chip(colour)}{name}</span>" for name, colour in data["stages"].items())
     return [
         heading("One step, stage by stage"),
         paragraph(
@@ -50,8 +50,23 @@ def stages(data: dict[str, Any]) -> list[str]:
             "Travel follows the slider; the other stages are as recorded on worker 0.",
             quiet=True,
         ),
-        f'<div class="stages">{names}</div>',
+        _stage_names(data, STEP),
         _boxes("stages"),
+    ]
+
+
+def history(data: dict[str, Any]) -> list[str]:
+    """Stages through training, of a codec to be chosen."""
+    return [
+        heading("Stages through training"),
+        paragraph(
+            "As measured, on worker 0. Stages of the exchange run beside the backward pass; wait is what "
+            "it did not hide. Agree and travel include waiting for slower workers.",
+            quiet=True,
+        ),
+        f'<div class="choices">{_choice("history-codec", data, data["history"])}</div>',
+        _stage_names(data, tuple(data["stages"])),
+        _boxes("history"),
     ]
 
 
@@ -70,12 +85,6 @@ def layers() -> list[str]:
 
 def histograms(data: dict[str, Any]) -> list[str]:
     """Gradients through training, of a codec and a layer to be chosen."""
-    names = [data["codecs"][entry["codec"]]["name"] for entry in data["histograms"]]
-    shown = min(1, len(names) - 1)  # rather a codec than the baseline
-    options = "".join(
-        f'<option value="{k}"{" selected" * (k == shown)}>{escape(name)}</option>'
-        for k, name in enumerate(names)
-    )
     note = (
         "Grey: worker 0's own gradient before it was sent. Line: the mean of all workers as it came back. "
         "Heights are square roots; what lies beyond the ends counts in the last bins."
@@ -83,7 +92,7 @@ def histograms(data: dict[str, Any]) -> list[str]:
     return [
         heading("Gradients through training"),
         paragraph(note, quiet=True),
-        f'<div class="choices"><select id="histogram-codec" aria-label="codec">{options}</select>'
+        f'<div class="choices">{_choice("histogram-codec", data, data["histograms"])}'
         '<select id="histogram-layer" aria-label="layer"></select></div>',
         '<div class="plots small" id="histograms"></div>',
     ]
@@ -101,8 +110,24 @@ def strengths() -> list[str]:
     ]
 
 
+def _choice(name: str, data: dict[str, Any], entries: Sequence[dict[str, Any]]) -> str:
+    """One of the codecs that have an entry; rather the first codec than the baseline."""
+    names = [data["codecs"][entry["codec"]]["name"] for entry in entries]
+    shown = min(1, len(names) - 1)
+    options = "".join(
+        f'<option value="{k}"{" selected" * (k == shown)}>{escape(name)}</option>'
+        for k, name in enumerate(names)
+    )
+    return f'<select id="{name}" aria-label="codec">{options}</select>'
+
+
+def _stage_names(data: dict[str, Any], names: Sequence[str]) -> str:
+    inner = "".join(f"<span>{_chip(data['stages'][name])}{name}</span>" for name in names)
+    return f'<div class="stages">{inner}</div>'
+
+
 def _boxes(*names: str) -> str:
-    inner: Sequence[str] = [f'<div class="plot" id="{name}"></div>' for name in names]
+    inner = [f'<div class="plot" id="{name}"></div>' for name in names]
     return f'<div class="plots">{"".join(inner)}</div>'
 
 

@@ -46,6 +46,7 @@ def _sections(record: Record, data: Values) -> list[str]:
         *plots.learning(record.outcomes[0].metric),
         *_control(record, data),
         *plots.stages(data),
+        *(plots.history(data) if data["history"] else []),
         *_layers(record, data),
         *(plots.histograms(data) if data["histograms"] else []),
         *_origin(record),

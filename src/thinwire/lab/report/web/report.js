@@ -39,6 +39,14 @@ function drawStages() {
   stackChart(byId("stages"), { rows, xName: `one step at ${formats.rate(rate)}`, format: formats.seconds });
 }
 
+function drawHistory() {
+  if (!byId("history")) return;
+  const entry = data.history[byId("history-codec").value];
+  const series = Object.entries(entry.stages).map(([name, values]) => ({ x: entry.step,
+    y: values.map((value) => 1e3 * value), colour: data.stages[name], label: name }));
+  lineChart(byId("history"), { series, xName: "steps", yName: "milliseconds a step", xFormat: formats.plain });
+}
+
 function drawLayers() {
   if (!byId("layer-errors")) return;
   const rowsOf = (value) => data.layers.map(({ name, of }) => ({ name, dots: shown(of)
@@ -86,7 +94,7 @@ function drawTimes() {
 }
 function drawAll() {
   for (const what of ["score", "loss"]) for (const kind of ["steps", "bytes"]) drawCurves(what, kind);
-  for (const draw of [drawTimes, drawLayers, drawStrengths, drawHistograms]) draw();
+  for (const draw of [drawTimes, drawLayers, drawStrengths, drawHistory, drawHistograms]) draw();
 }
 
 function listen() {
@@ -109,6 +117,7 @@ function listen() {
   }
   for (const id of ["histogram-codec", "histogram-layer"])
     if (byId(id)) byId(id).addEventListener("change", drawHistograms);
+  if (byId("history-codec")) byId("history-codec").addEventListener("change", drawHistory);
   byId("theme").addEventListener("click", () => {
     const root = document.documentElement;
     const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;

@@ -25,13 +25,8 @@ STEPS, EVERY = 30, 5
 def write(writer: SummaryWriter, report: tw.Report, loss: float, step: int) -> None:
     """A report tells of all steps so far: bytes and seconds are means over them."""
     writer.add_scalar("training/loss", loss, step)
-    writer.add_scalar("thinwire/bytes per step", report.bytes_per_step, step)
-    writer.add_scalar("thinwire/times fewer bytes than fp32", report.ratio, step)
-    for stage, seconds in report.seconds.items():
-        writer.add_scalar(f"thinwire seconds per step/{stage}", seconds / max(1, report.steps), step)
-    for layer in report.layers:
-        if layer.relative_error is not None:
-            writer.add_scalar(f"thinwire relative error/{layer.name}", layer.relative_error, step)
+    for name, value in report.scalars().items():
+        writer.add_scalar(name, value, step)
 
 
 def train(folder: str) -> None:

@@ -89,3 +89,16 @@ def test_one_is_singular() -> None:
     told = str(run("dense", 1, lambda made: made.report(), world=1))
     assert "dense on 1 worker, 1 step, kernels" in told
     assert "from each of 1 worker" in str(Plan.of(Policy.of("dense"), Model.of(NET), 1))
+
+
+def test_scalars_suit_any_logger() -> None:
+    """Plain numbers, grouped by the slashes in their names."""
+    report = run("topk:0.01", 2, lambda made: made.report())
+    scalars = report.scalars()
+    assert scalars["thinwire/ratio"] == report.ratio
+    assert scalars["thinwire/theta"] == pytest.approx(0.99)
+    sizes = {layer.name: layer.bytes_per_step for layer in report.layers}
+    assert scalars["thinwire/bytes_per_step/1.weight"] == sizes["1.weight"]
+    assert 0 < scalars["thinwire/relative_error/1.weight"] < 1
+    assert scalars["thinwire/seconds_per_step/encode"] == report.seconds["encode"] / 2
+    assert all(type(value) is float and name.startswith("thinwire/") for name, value in scalars.items())

@@ -51,14 +51,34 @@ def test_report_makes_the_page_again(call: Call, rows: list[dict[str, Any]], tmp
     assert [{**row, "folder": ""} for row in again] == [{**row, "folder": ""} for row in rows]
 
 
+def test_several_runs_on_one_page_and_a_picture(
+    call: Call, rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    folders = [str(shutil.copytree(rows[0]["folder"], tmp_path / name)) for name in ("one", "two")]
+    picture = tmp_path / "gain.svg"
+    words = ("report", *folders, "--out", str(tmp_path / "pages"), "--picture", str(picture))
+    printed = call(*words, "--rate", "100mbit", "--json").rows()
+    assert [row["codec"] for row in printed] == [
+        "ddp (one)",
+        "terngrad (one)",
+        "ddp (two)",
+        "terngrad (two)",
+    ]
+    assert "time of a step at 100mbit" in picture.read_text()
+    assert "terngrad (two)" in (tmp_path / "pages" / "report.html").read_text()
+    assert call("report", folders[0], "--rate", "fast").code != 0
+
+
 @pytest.mark.usefixtures("forked_workers")
 def test_train_saves_and_goes_on(call: Call, tmp_path: Path) -> None:
     saved, out = str(tmp_path / "run.pt"), ("--out", str(tmp_path), "--json")
     [first] = call("train", "digits", *SMALL, "--checkpoint", saved, "--stop-at", "2", *out).rows()
-    [second] = call("train", "digits", *SMALL, "--resume", saved, *out).rows()
+    curves = ("--tensorboard", str(tmp_path / "curves"))
+    [second] = call("train", "digits", *SMALL, "--resume", saved, *curves, *out).rows()
     summaries = [json.loads((Path(row["folder"]) / "summary.json").read_text()) for row in (first, second)]
     assert [summary["runs"][0]["steps"] for summary in summaries] == [2, 2]
     assert summaries[1]["command"].startswith("thinwire train digits")
+    assert list((tmp_path / "curves" / "terngrad-seed0").glob("events.*"))
 
 
 def test_codecs_with_commas_are_quoted() -> None:

@@ -18,12 +18,12 @@ def test_the_curves_can_be_read(scripts: Server, tmp_path: Path) -> None:
     assert "curves in curves" in run(scripts, tmp_path, "tensorboard_log.py", "curves")[0]
     events = reader.EventAccumulator(str(tmp_path / "curves"))
     events.Reload()
-    ratios = events.Scalars("thinwire/times fewer bytes than fp32")
+    ratios = events.Scalars("thinwire/ratio")
     assert [point.step for point in ratios] == [5, 10, 15, 20, 25, 30]
     assert all(point.value > 5 for point in ratios)
     tags = events.Tags()["scalars"]
-    assert {"training/loss", "thinwire/bytes per step", "thinwire relative error/2.weight"} <= set(tags)
-    assert any(tag.startswith("thinwire seconds per step/") for tag in tags)
+    assert {"training/loss", "thinwire/bytes_per_step", "thinwire/relative_error/2.weight"} <= set(tags)
+    assert any(tag.startswith("thinwire/seconds_per_step/") for tag in tags)
 
 
 def test_without_tensorboard_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

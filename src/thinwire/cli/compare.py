@@ -31,6 +31,7 @@ def compare(
       thinwire compare mnist --codecs ddp,terngrad --seeds 3 --workers 4 --data DIR
       thinwire compare cifar10 --model alexnet --steps 300 --rate 100mbit --codecs ddp,ddp-fp16,terngrad
       thinwire compare digits --seeds 3 --json
+      thinwire compare digits --tensorboard curves
       thinwire compare digits --png --seeds 3 \\
         --codecs "ddp,fft:0.9995 @ memory=none,fft:0.9995 @ memory=none control=guard"
     """

@@ -49,6 +49,9 @@ class RunOptions:
     network: NetworkName = AUTO
     json: Json = False
     png: Picture = False
+    tensorboard: Annotated[
+        Path | None, typer.Option(help="Also write curves for TensorBoard, a folder a run, into this folder.")
+    ] = None
 
     def recipe(self, task: str, codecs: Sequence[str]) -> Recipe:
         """The task's recipe with what the user asked for.
@@ -83,7 +86,7 @@ class RunOptions:
             checkpoints=checkpoints,
             picture=self.png,
         )
-        show_session(session, self.json)
+        show_session(session, self.json, self.tensorboard)
 
 
 def with_run_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -15,13 +15,15 @@ from thinwire.lab.report.comparison import compare
 from thinwire.lab.report.record import REPORT, Record
 from thinwire.lab.report.run_report import verdict
 from thinwire.lab.report.tables import headline
+from thinwire.lab.report.title import title_of
 from thinwire.lab.run.progress import Live
 from thinwire.lab.run.session import Session
+from thinwire.lab.run.tensorboard_log import logged
 
 
-def show_session(session: Session, as_json: bool) -> None:
+def show_session(session: Session, as_json: bool, tensorboard: Path | None = None) -> None:
     """Run a session with live progress and show what came out; with JSON, progress goes to standard error."""
-    with Live(Console(stderr=as_json)) as progress:
+    with Live(Console(stderr=as_json)) as live, logged(live, tensorboard) as progress:
         record, folder = replace(session, command=command_line()).run(progress)
     show_record(record, folder, as_json)
 
@@ -32,7 +34,7 @@ def show_record(record: Record, folder: Path, as_json: bool) -> None:
     if as_json:
         print_json_rows({**line.to_dict(), "folder": str(folder)} for line in lines)
         return
-    print_table(*headline(lines), title=record.origin.title, title_style="bold")
+    print_table(*headline(lines), title=title_of(record), title_style="bold")
     console = Console()
     if sentence := verdict(lines):
         console.print(escape(sentence), highlight=False)

@@ -28,6 +28,13 @@ class LayerReport:
     relative_error: float | None
     learnt: dict[str, float] = field(default_factory=dict)
 
+    def scalars(self) -> dict[str, float]:
+        """Its numbers, under names that end with its own."""
+        numbers = {"bytes_per_step": self.bytes_per_step, **self.learnt}
+        if self.relative_error is not None:
+            numbers["relative_error"] = self.relative_error
+        return {f"{what}/{self.name}": value for what, value in numbers.items()}
+
 
 @dataclass(frozen=True)
 class Ahead:
@@ -88,6 +95,20 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; `ratio` with them."""
         return {**asdict(self), "ratio": self.ratio}
+
+    def scalars(self) -> dict[str, float]:
+        """Numbers by name, for any logger: `wandb.log(compressor.report().scalars(), step=step)`.
+
+        Bytes, seconds and errors are means over all steps so far; names begin with "thinwire/".
+        """
+        found = {"bytes_per_step": self.bytes_per_step, "ratio": self.ratio, "strength": self.strength}
+        if self.theta is not None:
+            found["theta"] = self.theta
+        for stage, seconds in self.seconds.items():
+            found[f"seconds_per_step/{stage}"] = seconds / max(1, self.steps)
+        for layer in self.layers:
+            found |= layer.scalars()
+        return {f"thinwire/{name}": float(value) for name, value in found.items()}
 
     def __str__(self) -> str:
         steps = max(1, self.steps)

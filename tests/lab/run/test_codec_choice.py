@@ -11,7 +11,6 @@ from forked_workers import forked_loopback
 from thinwire.errors import ThinwireError
 from thinwire.lab.data import load_task
 from thinwire.lab.net.network import Loopback
-from thinwire.lab.report.plots import in_lines
 from thinwire.lab.report.record import Record, describe, write_record
 from thinwire.lab.report.run_report import write_report
 from thinwire.lab.report.strength import controlled, strength_of, strength_rows
@@ -26,7 +25,6 @@ def test_reading() -> None:
     assert read_codec_choice("fft:0.9@route=allgather control=epochs:0=1/5=0.5") == CodecChoice(
         "fft:0.9", route="allgather", control="epochs:0=1/5=0.5"
     )
-    assert in_lines("topk:0.1 @ memory=none control=guard", "|") == "topk:0.1|memory=none|control=guard"
 
 
 @pytest.mark.parametrize(

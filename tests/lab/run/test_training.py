@@ -60,6 +60,21 @@ def test_plain_ddp(run) -> None:
     assert [row["step"] for row in evaluated] == [3, 6]
     assert evaluated[1]["seconds"] > evaluated[0]["seconds"] > 0
     assert [row["step"] for row in rows if row["row"] == "step"] == [1, 2, 3, 4, 5, 6]
+    assert 0 < rows[-1]["waited_s"] < rows[-1]["seconds"], "it waits, but not all the time"
+
+
+@forked_loopback()
+def test_all_losses_and_some_histograms_are_told(run) -> None:
+    outcome, rows = run(replace(short("terngrad"), steps=220, batch=4))
+    told = [row for row in rows if row["row"] == "step"]
+    assert len(told) == 200
+    assert sum(len(row["losses"]) for row in told) == 220, "of every step"
+    assert told[-1]["losses"][-1] == pytest.approx(told[-1]["loss"], rel=1e-4)
+    looks = [row for row in rows if row["row"] == "histograms"]
+    assert [row["step"] for row in looks] == [1, 28, 55, 83, 110, 138, 165, 193, 220]
+    assert all(sum(layer["own"]) == sum(layer["mean"]) > 0 for row in looks for layer in row["layers"])
+    last = [row for row in rows if row["row"] == "evaluation"][-1]
+    assert last["scalars"]["thinwire/bytes_per_step"] == outcome.bytes_per_step
 
 
 @forked_loopback()

@@ -37,6 +37,10 @@ def compare(outcomes: Sequence[Outcome]) -> list[ComparedCodec]:
     """The codecs of a comparison in the order in which codecs were named; the first is the baseline."""
     codecs = list(dict.fromkeys(outcome.asked for outcome in outcomes))
     baseline = {outcome.seed: outcome for outcome in outcomes if outcome.asked == codecs[0]}
+    for (
+        outcome
+    ) in outcomes:  # records of several commands may lack a seed: its run is set against another one
+        baseline.setdefault(outcome.seed, outcomes[0])
     return [_compared([o for o in outcomes if o.asked == codec], baseline) for codec in codecs]
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from thinwire.lab.report.outcome import Outcome
 from thinwire.lab.report.record import Record
 
-OPERATIONS = ("agree", "encode", "travel", "merge", "decode")
-
 
 def exchange_runs(record: Record) -> list[Outcome]:
     """The first run of every codec that went through thinwire."""

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from thinwire.errors import LabError
+from thinwire.lab.report.colours import colours
 from thinwire.lab.report.comparison import compare
-from thinwire.lab.report.plots import axis_of, colours, evaluations
+from thinwire.lab.report.outcome import Outcome, Row
+from thinwire.lab.report.page_data import axis_of
 from thinwire.lab.report.record import Record
 from thinwire.lab.report.strength import controlled, strength_axis, strength_of, strength_rows
 from thinwire.lab.report.tables import byte_count
+from thinwire.lab.report.title import title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +31,7 @@ def write_picture(record: Record, path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise LabError('pictures are drawn by matplotlib: run pip install "thinwire[lab]"') from error
-    names = colours(record)
+    names = _palette(record)
     long = max(map(len, names)) > LONG_NAME
     figure = Figure(figsize=(12, 3.6 + 0.25 * len(names) * long), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
@@ -44,7 +47,7 @@ def write_picture(record: Record, path: Path) -> None:
         by_bytes.set_yticks([])
     for axes in () if long else figure.axes[: 1 if controlled(record) else 2]:
         axes.legend(frameon=False)
-    figure.suptitle(record.origin.title, fontsize="medium" if long else None)
+    figure.suptitle(title_of(record), fontsize="medium" if long else None)
     try:
         figure.savefig(path)
     except OSError as error:
@@ -52,10 +55,10 @@ def write_picture(record: Record, path: Path) -> None:
 
 
 def _curves(record: Record, axes: Axes, x: str, x_name: str) -> None:
-    name, factor = axis_of(record, "score")
-    palette = colours(record)
+    name, factor = axis_of(record.outcomes[0].metric)
+    palette = _palette(record)
     for outcome in record.outcomes:
-        rows = evaluations(record, outcome)
+        rows = _evaluations(record, outcome)
         label = outcome.asked if outcome.asked not in axes.get_legend_handles_labels()[1] else None
         values = [factor * row["score"] for row in rows]
         axes.plot([row[x] for row in rows], values, ".-", color=palette[outcome.asked], label=label)
@@ -64,7 +67,7 @@ def _curves(record: Record, axes: Axes, x: str, x_name: str) -> None:
 
 
 def _strengths(record: Record, axes: Axes) -> None:
-    palette = colours(record)
+    palette = _palette(record)
     for outcome in record.outcomes:
         rows = strength_rows(record, outcome)
         values = [row[strength_of(record)] for row in rows]
@@ -75,7 +78,7 @@ def _strengths(record: Record, axes: Axes) -> None:
 
 def _bytes(record: Record, axes: Axes) -> None:
     lines = compare(record.outcomes)
-    palette = colours(record)
+    palette = _palette(record)
     names = [line.codec for line in lines]
     sizes = [line.bytes_per_step / 1e3 for line in lines]
     bars = axes.barh(names, sizes, height=0.5, color=[palette[name] for name in names])
@@ -86,6 +89,14 @@ def _bytes(record: Record, axes: Axes) -> None:
     axes.set(xlabel="kB sent per step and worker")
     axes.margins(x=0.4, y=0.2)
     _bare(axes)
+
+
+def _palette(record: Record) -> dict[str, str]:
+    return colours(outcome.asked for outcome in record.outcomes)
+
+
+def _evaluations(record: Record, outcome: Outcome) -> list[Row]:
+    return [row for row in record.rows[outcome.label] if row["row"] == "evaluation"]
 
 
 def _bare(axes: Axes) -> None:

@@ -19,7 +19,7 @@ from thinwire.lab.report.outcome import Outcome, Row, outcome_from_dict
 FORMAT = "thinwire record"
 VERSION = 1
 ROWS, SUMMARY, REPORT, PICTURE = "rows.jsonl", "summary.json", "report.html", "report.png"
-NEEDED_BYTES = 20_000_000  # a report carries its plotting library with it: about 5 MB
+NEEDED_BYTES = 20_000_000  # rows and report of a long comparison
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,15 @@ def make_folder(root: Path, name: str) -> Path:
         _check_room(folder)
         return folder
     raise LabError(f"{root} has a hundred runs of this second already: name another folder with --out DIR")
+
+
+def open_folder(folder: Path) -> Path:
+    """A folder that may or may not be there yet."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LabError(f"folder {folder} cannot be made ({error.strerror}): name another") from error
+    return folder
 
 
 def write_record(folder: Path, record: Record) -> None:

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
 from thinwire.errors import LabError
+from thinwire.lab.data.task import ACCURACY
+from thinwire.lab.report import plot_sections as plots
 from thinwire.lab.report.comparison import ComparedCodec, compare
+from thinwire.lab.report.document import document
+from thinwire.lab.report.merged import VARIED
 from thinwire.lab.report.operation_times import exchange_runs
 from thinwire.lab.report.outcome import Outcome
-from thinwire.lab.report.page import details, facts, figure_html, heading, page, paragraph, table
-from thinwire.lab.report.plots import bars_of_bytes, bars_of_operations, bars_of_time, curves, strengths
+from thinwire.lab.report.page import details, facts, heading, paragraph, table
+from thinwire.lab.report.page_data import Values, page_data
 from thinwire.lab.report.record import PICTURE, REPORT, Record, write_text
-from thinwire.lab.report.strength import controlled
+from thinwire.lab.report.sortable_table import Cell, sortable_table
 from thinwire.lab.report.tables import byte_count, fewer, headline, pace, score
+from thinwire.lab.report.title import title_of
 from thinwire.texts.words import counted
 
-VARIED = ("codec", "seed")  # entries of a recipe in which the runs of one record differ
+KEPT = {ACCURACY: 0.005}  # by how much a score may be worse and still be called kept; of others:
+KEPT_BITS = 0.03
 
 
 def write_report(record: Record, folder: Path, picture: bool = False) -> Path:
     """Write report.html, and report.png if a picture is wanted, into the run folder."""
-    try:
-        import plotly  # noqa: F401
-    except ImportError as error:
-        raise LabError('reports are drawn by plotly: run pip install "thinwire[lab]"') from error
     if not record.outcomes:
         raise LabError(f"{folder} has no finished run to report on: run the command again")
-    write_text(folder / REPORT, page(record.origin.title, _sections(record)))
+    data = page_data(record)
+    write_text(folder / REPORT, document(title_of(record), _sections(record, data), data))
     if picture:
         from thinwire.lab.report.picture import write_picture
 
@@ -35,20 +39,23 @@ def write_report(record: Record, folder: Path, picture: bool = False) -> Path:
     return folder / REPORT
 
 
-def _sections(record: Record) -> list[str]:
+def _sections(record: Record, data: Values) -> list[str]:
     return [
-        *_top(record),
-        *_learning(record),
-        *_control(record),
-        *_wire(record),
-        *_layers(record),
+        *_top(record, data),
+        plots.controls(data),
+        *plots.learning(record.outcomes[0].metric),
+        *_control(record, data),
+        *plots.stages(data),
+        *(plots.history(data) if data["history"] else []),
+        *_layers(record, data),
+        *(plots.histograms(data) if data["histograms"] else []),
         *_origin(record),
     ]
 
 
-def _top(record: Record) -> list[str]:
-    origin, lines = record.origin, compare(record.outcomes)
-    recipe, count = origin.recipe, lines[0].seeds
+def _top(record: Record, data: Values) -> list[str]:
+    recipe, lines = record.origin.recipe, compare(record.outcomes)
+    count = lines[0].seeds
     what = (
         f"{recipe['model']} on {recipe['task']}, {counted(recipe['workers'], 'worker')}, "
         f"batch {recipe['batch']} each, "
@@ -56,18 +63,34 @@ def _top(record: Record) -> list[str]:
     where = f"links of {recipe['rate']}" if recipe["rate"] else "no link emulated"
     seeds = "one seed, so no spread" if count == 1 else f"mean ± standard deviation over {count} seeds"
     return [
-        f"<h1>{page_title(origin.title)}</h1>",
+        '<button type="button" class="theme" id="theme" aria-label="light or dark">&#9680;</button>',
+        f"<h1>{escape(title_of(record))}</h1>",
         paragraph(
             f"{what}{where}; {counted(record.outcomes[0].steps, 'step')} per run; {seeds}.", quiet=True
         ),
         *([paragraph(sentence)] if (sentence := verdict(lines)) else []),
-        table(*headline(lines), kind="headline"),
+        _headline(lines, data),
         paragraph(
             f"Bytes are what one worker sends per step: {sources(record.outcomes)}. "
-            f"Step time leaves out start-up and evaluation. {_against(lines)}",
+            "Step time, as measured, leaves out start-up and evaluation; the last column follows the "
+            f"slider. {_against(lines)}",
             quiet=True,
         ),
     ]
+
+
+def _headline(lines: list[ComparedCodec], data: Values) -> str:
+    """The table that sums the comparison up, and for each codec how long its run takes at the chosen link."""
+    heads, texts = headline(lines)
+    rows = []
+    for number, (line, cells) in enumerate(zip(lines, texts, strict=True)):
+        ratios = [line.dense_ratio] if len(lines) == 1 else [line.ratio]
+        speedups = [] if len(lines) == 1 else [line.speedup.mean]
+        values = [line.score.mean, line.bytes_per_step, *ratios, line.step_ms.mean, *speedups]
+        first = Cell(cells[0], line.codec, chip=data["codecs"][number]["colour"])
+        others = [Cell(text, value) for text, value in zip(cells[1:], values, strict=True)]
+        rows.append([first, *others, Cell("-", 0.0, codec=number)])
+    return sortable_table([*heads, "run at link speed"], rows, kind="headline")
 
 
 def _against(lines: list[ComparedCodec]) -> str:
@@ -76,24 +99,27 @@ def _against(lines: list[ComparedCodec]) -> str:
     return f"Ratio and speed-up are against {lines[0].codec}."
 
 
-def page_title(title: str) -> str:
-    """A title, escaped."""
-    from html import escape
-
-    return escape(title)
-
-
 def verdict(lines: list[ComparedCodec]) -> str:
-    """One sentence that says what the comparison of the last codec with the first showed."""
+    """One sentence about the second of two codecs or, of more, the thriftiest that learns like the first."""
     if len(lines) < 2:
         return ""
-    base, other = lines[0], lines[-1]
+    base, other = lines[0], (lines[-1] if len(lines) == 2 else thriftiest(lines))
+    if other is base:
+        return f"No codec kept {base.metric} as {base.codec} had it with fewer bytes."
     several = base.seeds > 1
     scores = f"{score(other.metric, other.score, several)} against {score(base.metric, base.score, several)}"
     return (
         f"{other.codec} sent {fewer(other.ratio)} bytes than {base.codec} and its steps were "
         f"{pace(other.speedup)}; {other.metric} {scores}."
     )
+
+
+def thriftiest(lines: list[ComparedCodec]) -> ComparedCodec:
+    """Of the codecs whose score is about that of the first, or better, the one with the fewest bytes."""
+    base = lines[0]
+    sign, room = (1, KEPT[base.metric]) if base.metric in KEPT else (-1, KEPT_BITS)
+    kept = [line for line in lines if sign * (line.score.mean - base.score.mean) >= -room]
+    return min(kept, key=lambda line: line.bytes_per_step)
 
 
 def sources(outcomes: Sequence[Outcome]) -> str:
@@ -108,34 +134,12 @@ def sources(outcomes: Sequence[Outcome]) -> str:
     return "; ".join(f"{source} ({', '.join(named)})" for source, named in codecs.items())
 
 
-def _learning(record: Record) -> list[str]:
-    metric = record.outcomes[0].metric
-    return [
-        heading(f"Test {metric}"),
-        paragraph(
-            "Left: against steps, what compression does to learning. Right: against time, what you wait.",
-            True,
-        ),
-        figure_html(curves(record, "score")),
-        heading("Training loss"),
-        figure_html(curves(record, "loss")),
-    ]
-
-
-def _control(record: Record) -> list[str]:
+def _control(record: Record, data: Values) -> list[str]:
     """How strong the codecs were over time, if anything controlled them."""
-    if not controlled(record):
+    if data["strengths"] is None:
         return []
-    note = (
-        "Runs without a control are drawn where their codec drops a part of the numbers, as it always does."
-    )
-    tables = [_changes_table(run) for run in record.outcomes if (run.report or {}).get("control")]
-    return [
-        heading("Strength of the codec over time"),
-        paragraph(note, quiet=True),
-        figure_html(strengths(record)),
-        *tables,
-    ]
+    runs = [run for run in record.outcomes if (run.report or {}).get("control")]
+    return [*plots.strengths(), *map(_changes_table, runs)]
 
 
 def _changes_table(outcome: Outcome) -> str:
@@ -146,24 +150,9 @@ def _changes_table(outcome: Outcome) -> str:
     )
 
 
-def _wire(record: Record) -> list[str]:
-    stages = bars_of_operations(record)
-    parts = [heading("Bytes on the wire"), figure_html(bars_of_bytes(record))]
-    parts += [heading("Time per step"), figure_html(bars_of_time(record))]
-    if stages is not None:
-        note = (
-            "Exchanges run on a thread of their own beside the backward pass, so stages do not add up to the "
-            "step time. Agree and travel include waiting for slower workers."
-        )
-        parts += [heading("Time by stage of the exchange"), paragraph(note, quiet=True), figure_html(stages)]
-    return parts
-
-
-def _layers(record: Record) -> list[str]:
-    runs = exchange_runs(record)
-    note = "Bytes and bits are all that one worker sends for a layer, on the way out and on the way back."
-    tables = map(_layer_table, runs)
-    return [heading("Layer by layer"), paragraph(note, quiet=True), *tables] if runs else []
+def _layers(record: Record, data: Values) -> list[str]:
+    tables = map(_layer_table, exchange_runs(record))
+    return [*plots.layers(), *tables] if data["layers"] else []
 
 
 def _layer_table(outcome: Outcome) -> str:

@@ -1,4 +1,4 @@
-"""Step times: the seconds that a run has spent in its steps."""
+"""Step times: the seconds that a run has spent in its steps, and those of them in which it waited."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ class StepTimes:
     """Counts every step; the mean leaves out the warm-up."""
 
     seconds: float = 0.0
+    waited_s: float = 0.0  # for gradients to travel, when there was nothing left to compute
     num_steps: int = 0
     _later: list[float] = field(default_factory=list)
 
-    def add(self, seconds: float) -> None:
+    def add(self, seconds: float, waited_s: float = 0.0) -> None:
         """One step took so long."""
         self.seconds += seconds
+        self.waited_s += waited_s
         if self.num_steps >= WARM_UP_STEPS:
             self._later.append(seconds)
         self.num_steps += 1

@@ -16,6 +16,7 @@ from thinwire.lab.data.task import Indices
 from thinwire.lab.models import fit_check
 from thinwire.lab.run.checkpoint import Checkpoint, check_same_run, read_checkpoint
 from thinwire.lab.run.ddp_exchange import HookedModel
+from thinwire.lab.run.gradient_wait import GradientWait
 from thinwire.lab.run.optimizer import make_optimizer
 from thinwire.lab.run.recipe import Recipe
 from thinwire.lab.run.reference_losses import ReferenceLosses
@@ -41,6 +42,7 @@ class Trainer:
         self.reference = reference or ReferenceLosses()
         card = fit_check(recipe.model, task.name, task.train.x.shape[1:])
         self.net: nn.Module = card.build(recipe.seed, task.classes)
+        self.wait = GradientWait(self.net)
         hooked = None if hook is None else hook(self.net)
         self.model: nn.Module = self.net if hooked is None else hooked.model
         self.compressor = None if hooked is None else hooked.compressor
@@ -77,6 +79,7 @@ class Trainer:
         self._observe(loss, lr)
         self.optimizer.zero_grad()
         torch.autograd.backward(loss)
+        self.wait.end()
         return loss.item()
 
     def update(self) -> None:

@@ -23,12 +23,14 @@ from thinwire.lab.run.byte_meter import ByteMeter, meter_for, ring_bytes
 from thinwire.lab.run.checkpoint import write_checkpoint
 from thinwire.lab.run.ddp_exchange import attach
 from thinwire.lab.run.evaluation import evaluate
+from thinwire.lab.run.gradient_histograms import GradientHistograms
 from thinwire.lab.run.parameters_digest import agreed_digest
 from thinwire.lab.run.step_times import StepTimes
 from thinwire.lab.run.trainer import Trainer
 from thinwire.lab.run.training_job import TrainingJob, read_training_job
 
-PROGRESS_ROWS = 200
+PROGRESS_ROWS = 200  # each has the losses of all steps since the one before
+HISTOGRAM_ROWS = 8
 CRASHED, FAILED = 1, 2  # exit codes
 
 
@@ -44,16 +46,24 @@ class Worker:
         trainer = self.trainer
         first, last = trainer.step, min(trainer.num_steps, self.job.stop_at or trainer.num_steps)
         stops = {*marks(trainer.num_steps, self.job.recipe.evaluations), last}
-        shown = set(marks(trainer.num_steps, PROGRESS_ROWS))
+        shown = {*marks(trainer.num_steps, PROGRESS_ROWS), last}
         losses: list[float] = []
+        untold: list[float] = []
+        looks = {1, *marks(trainer.num_steps, HISTOGRAM_ROWS)} if trainer.rank == 0 else ()
+        histograms = GradientHistograms(trainer.net, looks)
         dist.barrier()
         self.meter.resume()
         for indices in trainer.order.batches(trainer.rank, first, last):
+            histograms.begin(trainer.step + 1)
             start = time.perf_counter()
             losses.append(trainer.train_step(indices))
-            self.times.add(time.perf_counter() - start)
+            self.times.add(time.perf_counter() - start, trainer.wait.seconds)
+            untold.append(float(f"{losses[-1]:.5g}"))
             if trainer.step in shown:
-                self.say("step", loss=losses[-1], **trainer.strength())
+                self.say("step", loss=losses[-1], losses=untold, **trainer.strength())
+                untold.clear()
+            if found := histograms.take():
+                self.say("histograms", layers=found)
             if trainer.step in stops:
                 with self.aside():
                     self.evaluate(losses)
@@ -80,7 +90,10 @@ class Worker:
         """Score the model on the test set and say how far the run is."""
         trainer = self.trainer
         scores = evaluate(trainer.net, trainer.task, trainer.rank, trainer.recipe.workers, losses)
-        self.say("evaluation", **vars(scores), bytes=self.meter.sent_bytes(self.times.num_steps))
+        sent = self.meter.sent_bytes(self.times.num_steps)
+        compressor = trainer.compressor
+        scalars = {} if compressor is None else compressor.report().scalars()
+        self.say("evaluation", **vars(scores), bytes=sent, scalars=scalars)
 
     def save(self) -> None:
         """Write a checkpoint: making it is collective, writing is for rank 0."""
@@ -92,7 +105,8 @@ class Worker:
         """One JSON row on standard output; only rank 0 speaks."""
         if self.trainer.rank == 0:
             trainer = self.trainer
-            place = {"step": trainer.step, "epoch": trainer.epoch, "seconds": self.times.seconds}
+            times = {"seconds": self.times.seconds, "waited_s": self.times.waited_s}
+            place = {"step": trainer.step, "epoch": trainer.epoch, **times}
             print(json.dumps({"row": row, **place, **values}), flush=True)
 
     def finish(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from thinwire.lab.report.plots import FONT
+from thinwire.lab.report.page import FONT
 from thinwire.lab.study.correlation import BREAK_EVEN, WHITE_IN_PLACE
 from thinwire.lab.study.errors import Finding
 from thinwire.lab.study.verdict import FFT

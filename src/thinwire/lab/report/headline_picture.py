@@ -1,0 +1,131 @@
+"""The headline picture: what a user gains and what it costs, as a small SVG, light or dark as its reader."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+
+from thinwire.lab.data.task import ACCURACY
+from thinwire.lab.report.colours import colours
+from thinwire.lab.report.comparison import ComparedCodec, compare
+from thinwire.lab.report.record import Record, write_text
+from thinwire.lab.report.step_cost import codec_cost
+from thinwire.lab.report.tables import byte_count, score
+from thinwire.texts.rate import parse_rate
+from thinwire.texts.words import counted
+
+WIDTH, TOP, ROW, BOTTOM = 820, 58, 30, 34
+NAMES, BARS, DOTS, END = 16, 190, 530, 700  # where the columns begin; the last is that of scores as text
+STYLE = """
+text { font: 14px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill: #1f2937; }
+.quiet { font-size: 12.5px; fill: #5b6472; } .paper { fill: #ffffff; } .line { stroke: #d9dde3; }
+@media (prefers-color-scheme: dark) { text { fill: #e3e7ed; } .quiet { fill: #9aa4b2; }
+  .paper { fill: #0d1117; } .line { stroke: #323a46; } }
+"""
+
+
+def write_headline_picture(record: Record, path: Path, rate: str | None = None) -> None:
+    """A bar for each codec beside its score: bytes of a step or, with a rate, its time on such a link."""
+    lines = compare(record.outcomes)
+    palette = colours(line.codec for line in lines)
+    gains = _bytes(lines) if rate is None else _times(record, lines, parse_rate(rate))
+    gain = "bytes a step and worker" if rate is None else f"time of a step at {rate}, computed"
+    height = TOP + ROW * len(lines) + BOTTOM
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img" '
+        f'aria-label="{escape(_spoken(lines, gains))}">',
+        f"<style>{STYLE}</style>",
+        f'<rect class="paper" width="{WIDTH}" height="{height}" rx="8"/>',
+        _text(BARS, 34, f"what you gain: {gain}", "quiet"),
+        _text(DOTS, 34, f"what it costs: test {lines[0].metric}", "quiet"),
+        *_bars(lines, gains, palette),
+        *_scores(lines, palette),
+        _text(NAMES, height - 14, _setting(record), "quiet"),
+        "</svg>\n",
+    ]
+    write_text(path, "\n".join(parts))
+
+
+def _bytes(lines: list[ComparedCodec]) -> list[tuple[float, str]]:
+    return [(line.bytes_per_step, byte_count(line.bytes_per_step)) for line in lines]
+
+
+def _times(record: Record, lines: list[ComparedCodec], rate: float) -> list[tuple[float, str]]:
+    seconds = [codec_cost(record, line.codec).seconds(rate) for line in lines]
+    return [(value, f"{1e3 * value:.3g} ms") for value in seconds]
+
+
+def _bars(lines: list[ComparedCodec], gains: list[tuple[float, str]], palette: dict[str, str]) -> list[str]:
+    most = max(value for value, _ in gains) or 1.0
+    parts = []
+    for k, (line, (value, text)) in enumerate(zip(lines, gains, strict=True)):
+        top, wide = TOP + ROW * k, max(2.0, 190 * value / most)
+        times = "" if k == 0 else f", {_times_less(gains[0][0], value)}"
+        parts += [
+            _text(NAMES, top + 15, _cut(line.codec)),
+            f'<rect x="{BARS}" y="{top + 2}" width="{wide:.1f}" height="17" rx="3" '
+            f'fill="{palette[line.codec]}"/>',
+            _text(BARS + wide + 8, top + 15, text + times, "quiet"),
+        ]
+    return parts
+
+
+def _times_less(base: float, value: float) -> str:
+    return (
+        f"{base / max(value, 1e-12):.1f}x less" if value <= base else f"{value / max(base, 1e-12):.1f}x more"
+    )
+
+
+def _scores(lines: list[ComparedCodec], palette: dict[str, str]) -> list[str]:
+    """A dot for each mean, a line for its spread, and the difference to the first codec."""
+    low = min(line.score.mean - line.score.deviation for line in lines)
+    high = max(line.score.mean + line.score.deviation for line in lines)
+    room = 0.08 * (high - low) or 0.01
+    low, high = low - room, high + room
+
+    def x(value: float) -> float:
+        return DOTS + (END - 20 - DOTS) * (value - low) / (high - low)
+
+    bottom = TOP + ROW * len(lines) - 8
+    base = x(lines[0].score.mean)
+    parts = [f'<line class="line" x1="{base:.1f}" x2="{base:.1f}" y1="{TOP - 6}" y2="{bottom}"/>']
+    for k, line in enumerate(lines):
+        middle, mean, spread = TOP + ROW * k + 11, line.score.mean, line.score.deviation
+        colour = palette[line.codec]
+        parts += [
+            f'<line x1="{x(mean - spread):.1f}" x2="{x(mean + spread):.1f}" y1="{middle}" y2="{middle}" '
+            f'stroke="{colour}" stroke-width="2.5"/>',
+            f'<circle cx="{x(mean):.1f}" cy="{middle}" r="5" fill="{colour}"/>',
+            _text(END, middle + 4, _difference(line, lines[0])),
+        ]
+    return parts
+
+
+def _difference(line: ComparedCodec, base: ComparedCodec) -> str:
+    own = score(line.metric, line.score, several=False)
+    if line is base:
+        return own
+    factor, digits = (100, 1) if line.metric == ACCURACY else (1, 3)
+    return f"{own} ({factor * (line.score.mean - base.score.mean):+.{digits}f})"
+
+
+def _setting(record: Record) -> str:
+    recipe, num_seeds = record.origin.recipe, len({outcome.seed for outcome in record.outcomes})
+    seeds = f"mean of {num_seeds} seeds" if num_seeds > 1 else "one seed"
+    where = f"{recipe['model']} on {recipe['task']}, {counted(recipe['workers'], 'worker')}"
+    return f"{where}, {counted(record.outcomes[0].steps, 'step')}, {seeds}"
+
+
+def _spoken(lines: list[ComparedCodec], gains: list[tuple[float, str]]) -> str:
+    """The same in words, for those who cannot see it."""
+    told = zip(lines, gains, strict=True)
+    return "; ".join(f"{line.codec}: {text}, {_difference(line, lines[0])}" for line, (_, text) in told)
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= 22 else f"{name[:21]}…"
+
+
+def _text(x: float, y: float, text: str, kind: str = "") -> str:
+    named = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y}"{named}>{escape(text)}</text>'

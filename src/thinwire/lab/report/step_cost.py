@@ -1,0 +1,56 @@
+"""The cost of a step: seconds of computing and coding as recorded, and bytes, whose time the link decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from thinwire.lab.report.operation_times import operation_ms
+from thinwire.lab.report.outcome import Outcome, Row
+from thinwire.lab.report.record import Record
+
+CODING = ("encode", "merge", "decode")  # agreeing and travelling are waiting: the link decides them
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """One step of one run, as one after the other: nothing overlaps, so it is a cautious estimate.
+
+    >>> StepCost({"compute": 0.010, "encode": 0.002}, num_bytes=1e6).seconds(rate=1e9)
+    0.02
+    """
+
+    stages: dict[str, float]  # seconds
+    num_bytes: float
+
+    @property
+    def coding_s(self) -> float:
+        return sum(self.stages.get(name, 0.0) for name in CODING)
+
+    def seconds(self, rate: float) -> float:
+        """At a link of so many bits a second."""
+        return sum(self.stages.values()) + 8 * self.num_bytes / rate
+
+
+def mean_cost(costs: Sequence[StepCost]) -> StepCost:
+    """Of runs of one codec; a stage that a run has not takes it no time."""
+    names = dict.fromkeys(name for cost in costs for name in cost.stages)
+    stages = {name: fmean(cost.stages.get(name, 0.0) for cost in costs) for name in names}
+    return StepCost(stages, fmean(cost.num_bytes for cost in costs))
+
+
+def codec_cost(record: Record, codec: str) -> StepCost:
+    """What a step of a codec costs, over all its runs."""
+    runs = [outcome for outcome in record.outcomes if outcome.asked == codec]
+    return mean_cost([step_cost(run, record.rows[run.label]) for run in runs])
+
+
+def step_cost(outcome: Outcome, rows: list[Row]) -> StepCost:
+    """What a run's steps cost on average; computing is what a step took without waiting for gradients."""
+    last = rows[-1] if rows else {}
+    waited = last.get("waited_s", 0.0) / max(last.get("seconds", 0.0), 1e-9)
+    stages = {"compute": outcome.step_ms / 1e3 * (1 - min(1.0, waited))}
+    if outcome.report is not None:
+        stages |= {name: operation_ms(outcome, name) / 1e3 for name in CODING}
+    return StepCost(stages, outcome.bytes_per_step)

@@ -1,0 +1,127 @@
+"""What the page draws: curves against bytes and time, colours, layers; and several records as one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from made_runs import made_record
+
+from thinwire.errors import LabError
+from thinwire.lab.report.colours import colours
+from thinwire.lab.report.comparison import compare
+from thinwire.lab.report.headline_picture import write_headline_picture
+from thinwire.lab.report.merged import merge
+from thinwire.lab.report.page_data import page_data
+from thinwire.lab.report.record import Record
+from thinwire.lab.report.run_report import verdict
+from thinwire.lab.report.stage_history import stage_history
+from thinwire.lab.report.title import title_of
+
+
+def test_no_two_codecs_share_a_colour() -> None:
+    """The eighth was as grey as the first."""
+    assert len(set(colours(f"codec {k}" for k in range(40)).values())) == 40
+
+
+def test_curves_have_bytes_and_the_seconds_that_no_link_decides() -> None:
+    data = page_data(made_record(seeds=(0,)))
+    ddp, terngrad = data["score"]["curves"]
+    assert ddp["step"] == [5, 10, 15, 20]
+    assert ddp["bytes"] == [6e6, 12e6, 18e6, 24e6]
+    assert ddp["base"] == pytest.approx([0.25, 0.5, 0.75, 1.0]), "half of 100 ms a step was waiting"
+    coding = (0.2 + 0.1 + 0.1) / 20  # encode, merge and decode
+    assert terngrad["base"] == pytest.approx([step * (0.010 + coding) for step in (5, 10, 15, 20)])
+
+
+def test_loss_is_there_for_every_step_and_gaps_are_null() -> None:
+    record = made_record(seeds=(0,))
+    assert page_data(record)["loss"]["curves"][0]["step"] == list(range(1, 21))
+    rows = record.rows["ddp, seed 0"]
+    rows[0] = {**rows[0], "losses": [float("nan"), 0.5, 0.25, 0.25, 0.25]}
+    data = page_data(record)
+    assert data["loss"]["curves"][0]["y"][:2] == [None, 0.5]
+    json.dumps(data, allow_nan=False)
+
+
+def test_stages_are_told_stretch_by_stretch() -> None:
+    rows = made_record(seeds=(0,)).rows["terngrad, seed 0"]
+    last = rows[-1]
+    rows[-1] = {**last, "scalars": {"thinwire/seconds_per_step/encode": 0.002}, "waited_s": 0.25}
+    history = stage_history(rows)
+    assert history["step"] == [5, 10, 15, 20]
+    assert history["stages"]["encode"] == pytest.approx([0.001, 0.001, 0.001, 0.005]), "20 of 2 ms in all"
+    assert history["stages"]["wait"] == pytest.approx([0.01, 0.01, 0.01, 0.02])
+    assert "travel" not in history["stages"]
+
+
+def test_rows_of_older_records_are_drawn_too() -> None:
+    record = made_record(seeds=(0,))
+    for label, rows in record.rows.items():
+        bare = [{k: v for k, v in row.items() if k not in ("losses", "waited_s", "scalars")} for row in rows]
+        record.rows[label] = [row for row in bare if row["row"] != "histograms"]
+    data = page_data(record)
+    assert data["loss"]["curves"][0]["step"] == [5, 10, 15, 20]
+    assert data["histograms"] == data["history"] == []
+
+
+def test_a_title_of_many_codecs_is_short() -> None:
+    record = made_record(("ddp", "terngrad", "topk:0.01"))
+    assert title_of(record) == "ddp <against> terngrad"
+    long = replace(record.origin, title=" against ".join(["terngrad"] * 9))
+    assert title_of(Record(long, record.outcomes, record.rows)) == "3 codecs on digits (digits-cnn)"
+
+
+def test_of_many_codecs_the_thriftiest_is_told() -> None:
+    record = made_record(("ddp", "terngrad", "topk:0.01", "sign"))
+    outcomes = [replace(o, score=0.5) if o.asked == "sign" else o for o in record.outcomes]
+    assert verdict(compare(outcomes)).startswith("topk:0.01 sent 24.0x fewer bytes than ddp")
+
+
+def test_records_with_other_seeds_are_one() -> None:
+    merged = merge({"a": made_record(seeds=(0,)), "b": made_record(("ddp", "sign"), seeds=(1,))})
+    assert [(line.codec, line.seeds) for line in compare(merged.outcomes)] == [
+        ("ddp", 2),
+        ("terngrad", 1),
+        ("sign", 1),
+    ]
+    assert set(merged.rows) == {"ddp, seed 0", "terngrad, seed 0", "ddp, seed 1", "sign, seed 1"}
+
+
+def test_the_same_run_twice_is_told_apart_by_its_folder() -> None:
+    merged = merge({"a": made_record(), "b": made_record(("sign", "terngrad"))})
+    assert [line.codec for line in compare(merged.outcomes)] == [
+        "ddp",
+        "terngrad (a)",
+        "sign",
+        "terngrad (b)",
+    ]
+
+
+def test_a_codec_without_a_seed_of_the_baseline_is_compared_all_the_same() -> None:
+    merged = merge({"a": made_record(("ddp",), seeds=(0,)), "b": made_record(("x", "sign"), seeds=(5,))})
+    assert compare(merged.outcomes)[-1].ratio == pytest.approx(12)
+
+
+def test_runs_of_two_tasks_share_no_page() -> None:
+    one, other = made_record(), made_record()
+    recipe = {**other.origin.recipe, "task": "mnist"}
+    other = Record(replace(other.origin, recipe=recipe), other.outcomes, other.rows)
+    with pytest.raises(LabError, match=r"a: digits, b: mnist.*name folders of one task"):
+        merge({"a": one, "b": other})
+
+
+@pytest.mark.parametrize(("rate", "text"), [(None, "100 kB, 12.0x less"), ("100mbit", "38.3 ms, 3.8x less")])
+def test_the_headline_picture(tmp_path: Path, rate: str | None, text: str) -> None:
+    path = tmp_path / "gain.svg"
+    write_headline_picture(made_record(), path, rate)
+    texts = [
+        "".join(node.itertext()) for node in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")
+    ]
+    assert text in texts
+    assert "95.50 % (+0.0)" in texts
+    assert "prefers-color-scheme: dark" in path.read_text()
+    assert path.stat().st_size < 6000

@@ -220,7 +220,7 @@ def auto_without_a_link() -> tuple[Tensor, int, list[bool]]:
     with wrap(wide(), "auto", quality="aggressive", **TWO) as it:
         assert it.compressor is not None
         assert it.compressor.pilot is not None
-        fit(it.model, 3)
+        fit(it.model, 1)  # few enough: after ten steps the pilot would do something by itself
         passed = []
         for codec in ("topk:0.01", "dense", "terngrad", "dense"):
             it.compressor.pilot.helm.steer(codec)
@@ -236,5 +236,5 @@ def test_what_is_left_of_a_codec_is_sent_before_ddp_takes_over(teams: Teams) -> 
     answers = teams(4).run(auto_without_a_link)
     assert all_equal([parameters for parameters, *_ in answers])
     for _, steps, passed in answers:
-        assert steps == 11
+        assert steps == 9
         assert passed == [False, False, False, True, False, False, True, True]

@@ -1,11 +1,31 @@
 // OT extension: SoftSpoken<k> (k = 1 is IKNP) and KK13's 1-of-N rows. Bytes in, bytes out, no sockets.
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "evp.h"
 
 namespace tw::crypt {
+
+// What both halves can make before any choice is known: blocks of 128 OTs, handed out in the order in which they were
+// made. Made ahead or at the last moment, the bytes are the same.
+class Blocks {
+ public:
+  explicit Blocks(size_t block_bytes) : block_bytes_(block_bytes) {}
+  size_t block_bytes() const { return block_bytes_; }
+  size_t count() const { return count_; }
+  uint8_t* add(size_t count);         // room for `count` blocks
+  const uint8_t* take(size_t* most);  // a run of at most *most blocks, whose number it sets; valid until the next call
+
+ private:
+  struct Run {
+    std::vector<uint8_t> bytes;
+    size_t taken;  // blocks
+  };
+  size_t block_bytes_, count_ = 0;
+  std::deque<Run> runs_;
+};
 
 // The receiver's half: owns all 2^k leaves of 128 / k trees.
 // For n choices x: u_g = xor_j PRG(s_gj), v_gb = xor_j j_b PRG(s_gj), message d_g = u_g xor x.
@@ -15,10 +35,13 @@ class SoftSpokenReceiver {
   SoftSpokenReceiver(int k, const uint8_t* leaves);
   // choices: ceil(n / 8) bytes; message: 128 / k rows of ceil(n / 8) bytes; rows: n rows of 16 bytes, v_i.
   void extend(const uint8_t* choices, size_t n, uint8_t* message, uint8_t* rows);
+  void prepare(size_t num_blocks);  // makes the next blocks of 128 OTs ahead, as many as there is room for
   const int k;
 
  private:
+  void make(size_t num_blocks);
   std::vector<Cipher> leaves_;
+  Blocks ready_;  // of each: 16 bytes of every u_g, then v_i, 128 rows of 16 bytes
 };
 
 // The sender's half: has all leaves but leaf Delta_g of tree g (its bytes are not looked at).
@@ -28,11 +51,14 @@ class SoftSpokenSender {
   SoftSpokenSender(const SoftSpokenSender&) = delete;
   SoftSpokenSender(int k, const uint8_t* leaves, const uint8_t* delta);
   void extend(const uint8_t* message, size_t n, uint8_t* rows);
+  void prepare(size_t num_blocks);
   const int k;
 
  private:
+  void make(size_t num_blocks);
   std::vector<Cipher> leaves_;
   std::vector<uint8_t> delta_;  // one bit per row
+  Blocks ready_;                // of each: 16 bytes of every w_gb
 };
 
 // KK13: 256 rows, codeword C(j) = the Walsh-Hadamard word whose bit p is the parity of (j and p).

@@ -12,7 +12,6 @@ namespace {
 constexpr size_t kChunk = 16384;            // OTs
 constexpr size_t kChunkBytes = kChunk / 8;  // of one bit row
 constexpr size_t kChunkBlocks = kChunk / 128;
-constexpr size_t kRowsBytes = 128 * 16;               // 128 OTs, as rows of OTs or as rows of bits
 constexpr size_t kMaxReadyBytes = size_t{128} << 20;  // made ahead in one direction
 
 // Bit rows of one chunk, and their transpose into rows of `groups` * 16 bytes.
@@ -22,10 +21,6 @@ class BitRows {
     for (size_t r = 0; r < groups * 128; ++r) pointers_.push_back(bytes_.data() + r * kChunkBytes);
   }
   uint8_t* row(size_t r) { return bytes_.data() + r * kChunkBytes; }
-
-  void transpose_block(size_t block, uint8_t* rows) const {
-    kernels().transpose(pointers_.data(), 16 * block, rows, 16);
-  }
 
   void transpose_into(uint8_t* rows, size_t count) {
     const size_t stride = 16 * groups_;
@@ -81,18 +76,9 @@ void fold(int k, size_t num_bytes, Leaf leaf, uint8_t* const* v, uint8_t* u) {
 
 bool bit(const uint8_t* bits, size_t i) { return bits[i / 8] >> (i % 8) & 1; }
 
-// 16 bytes; fewer at the end of a row.
-void xor_part(uint8_t* target, const uint8_t* source, size_t num_bytes) {
-  uint64_t a[2], b[2] = {0, 0};
-  std::memcpy(a, target, 16);
-  std::memcpy(b, source, num_bytes);
-  a[0] ^= b[0], a[1] ^= b[1];
-  std::memcpy(target, a, 16);
-}
-
-size_t room_for(size_t num_blocks, const Blocks& ready) {
+size_t room_for(size_t num_blocks, const Strips& ready) {
   const size_t most = kMaxReadyBytes / ready.block_bytes();
-  return std::min(num_blocks, most - std::min(most, ready.count()));
+  return std::min(num_blocks, most - std::min(most, ready.num_blocks()));
 }
 
 template <typename Make>
@@ -100,54 +86,61 @@ void in_chunks(size_t num_blocks, Make make) {
   for (size_t done = 0; done < num_blocks; done += kChunkBlocks) make(std::min(kChunkBlocks, num_blocks - done));
 }
 
-// use(block, first OT, number of OTs) for all blocks of n OTs; what is not ready is made now.
+// use(part, first OT, number of OTs) until n OTs are done; what is not ready is made now.
 template <typename Make, typename Use>
-void each_block(size_t n, Blocks& ready, Make make, Use use) {
+void each_part(size_t n, Strips& ready, Make make, Use use) {
   for (size_t first = 0; first < n;) {
     const size_t due = (n - first + 127) / 128;
-    if (ready.count() == 0) make(std::min(due, kChunkBlocks));
-    size_t count = due;
-    const uint8_t* blocks = ready.take(&count);
-    for (size_t i = 0; i < count; ++i, first += 128)
-      use(blocks + i * ready.block_bytes(), first, std::min<size_t>(128, n - first));
+    if (ready.num_blocks() == 0) make(std::min(due, kChunkBlocks));
+    const Strips::Part part = ready.take(due);
+    const size_t count = std::min(128 * part.num_blocks, n - first);
+    use(part, first, count);
+    first += count;
+  }
+}
+
+// Bit rows first_row .. first_row + 127 of a part into one row of 16 bytes per OT.
+void transpose_part(const Strips::Part& part, size_t first_row, size_t count, uint8_t* rows) {
+  const uint8_t* pointers[128];
+  uint8_t last[128 * 16];
+  for (size_t r = 0; r < 128; ++r) pointers[r] = part.row(first_row + r);
+  for (size_t first = 0; first < count; first += 128) {
+    const bool whole = count - first >= 128;
+    kernels().transpose(pointers, first / 8, whole ? rows + 16 * first : last, 16);
+    if (!whole) std::memcpy(rows + 16 * first, last, 16 * (count - first));
   }
 }
 
 }  // namespace
 
-uint8_t* Blocks::add(size_t count) {
-  count_ += count;
-  runs_.push_back({std::vector<uint8_t>(count * block_bytes_), 0});
-  return runs_.back().bytes.data();
+Strips::Part Strips::add(size_t num_blocks) {
+  num_blocks_ += num_blocks;
+  strips_.push_back({std::vector<uint8_t>(num_rows_ * 16 * num_blocks), num_blocks, 0});
+  return {strips_.back().bytes.data(), num_blocks, 16 * num_blocks};
 }
 
-const uint8_t* Blocks::take(size_t* most) {
-  while (runs_.front().taken * block_bytes_ == runs_.front().bytes.size()) runs_.pop_front();
-  Run& run = runs_.front();
-  const uint8_t* first = run.bytes.data() + run.taken * block_bytes_;
-  *most = std::min(*most, run.bytes.size() / block_bytes_ - run.taken);
-  run.taken += *most;
-  count_ -= *most;
-  return first;
+Strips::Part Strips::take(size_t most) {
+  while (strips_.front().taken == strips_.front().num_blocks) strips_.pop_front();
+  Strip& strip = strips_.front();
+  const size_t count = std::min(most, strip.num_blocks - strip.taken);
+  uint8_t* first = strip.bytes.data() + 16 * strip.taken;
+  strip.taken += count;
+  num_blocks_ -= count;
+  return {first, count, 16 * strip.num_blocks};
 }
 
 SoftSpokenReceiver::SoftSpokenReceiver(int k_, const uint8_t* leaves)
     : k(k_), leaves_(ciphers(leaves, (size_t{128} / static_cast<size_t>(k_)) << k_)),
-      ready_(kRowsBytes + 16 * (size_t{128} / static_cast<size_t>(k_))) {}
+      ready_(size_t{128} / static_cast<size_t>(k_) + 128) {}
 
 void SoftSpokenReceiver::make(size_t num_blocks) {
   const size_t num_trees = 128 / static_cast<size_t>(k), num_leaves = size_t{1} << k, wide = 16 * num_blocks;
-  uint8_t* blocks = ready_.add(num_blocks);
-  const size_t stride = ready_.block_bytes();
-  BitRows v(1);
-  uint8_t u[kChunkBytes];
+  const Strips::Part made = ready_.add(num_blocks);
   for (size_t g = 0; g < num_trees; ++g) {
-    uint8_t* of_tree[8];
-    for (int b = 0; b < k; ++b) of_tree[b] = v.row(g * static_cast<size_t>(k) + static_cast<size_t>(b));
-    fold(k, wide, [&](size_t j, uint8_t* out) { stream(leaves_[g * num_leaves + j], out, wide); }, of_tree, u);
-    for (size_t i = 0; i < num_blocks; ++i) std::memcpy(blocks + i * stride + 16 * g, u + 16 * i, 16);
+    uint8_t* v[8];
+    for (size_t b = 0; b < static_cast<size_t>(k); ++b) v[b] = made.row(num_trees + g * static_cast<size_t>(k) + b);
+    fold(k, wide, [&](size_t j, uint8_t* out) { stream(leaves_[g * num_leaves + j], out, wide); }, v, made.row(g));
   }
-  for (size_t i = 0; i < num_blocks; ++i) v.transpose_block(i, blocks + i * stride + 16 * num_trees);
 }
 
 void SoftSpokenReceiver::prepare(size_t num_blocks) {
@@ -156,34 +149,34 @@ void SoftSpokenReceiver::prepare(size_t num_blocks) {
 
 void SoftSpokenReceiver::extend(const uint8_t* choices, size_t n, uint8_t* message, uint8_t* rows) {
   const size_t num_trees = 128 / static_cast<size_t>(k), row_bytes = (n + 7) / 8;
-  each_block(
-      n, ready_, [&](size_t count) { make(count); },
-      [&](const uint8_t* block, size_t first, size_t count) {
-        const size_t exact = (count + 7) / 8;
-        for (size_t g = 0; g < num_trees; ++g) {
-          uint8_t d[16];
-          std::memcpy(d, block + 16 * g, 16);
-          xor_part(d, choices + first / 8, exact);
-          std::memcpy(message + g * row_bytes + first / 8, d, exact);
-        }
-        std::memcpy(rows + 16 * first, block + 16 * num_trees, 16 * count);
-      });
+  const auto use = [&](const Strips::Part& part, size_t first, size_t count) {
+    const size_t exact = (count + 7) / 8;
+    for (size_t g = 0; g < num_trees; ++g) {
+      uint8_t* d = message + g * row_bytes + first / 8;
+      std::memcpy(d, part.row(g), exact);
+      kernels().xor_into(d, choices + first / 8, exact);
+    }
+    transpose_part(part, num_trees, count, rows + 16 * first);
+  };
+  each_part(n, ready_, [&](size_t count) { make(count); }, use);
 }
 
 SoftSpokenSender::SoftSpokenSender(int k_, const uint8_t* leaves, const uint8_t* delta)
-    : k(k_), leaves_(ciphers(leaves, (size_t{128} / static_cast<size_t>(k_)) << k_)), ready_(kRowsBytes) {
+    : k(k_), leaves_(ciphers(leaves, (size_t{128} / static_cast<size_t>(k_)) << k_)), ready_(128) {
   for (size_t i = 0; i < 128; ++i) delta_.push_back(bit(delta, i));
 }
 
 void SoftSpokenSender::make(size_t num_blocks) {
   const size_t num_trees = 128 / static_cast<size_t>(k), num_leaves = size_t{1} << k, wide = 16 * num_blocks;
-  uint8_t* blocks = ready_.add(num_blocks);
-  BitRows w(1);
+  const Strips::Part made = ready_.add(num_blocks);
   uint8_t unused[kChunkBytes];
   for (size_t g = 0; g < num_trees; ++g) {
+    uint8_t* w[8];
     size_t hidden = 0;
-    for (size_t b = 0; b < static_cast<size_t>(k); ++b)
+    for (size_t b = 0; b < static_cast<size_t>(k); ++b) {
+      w[b] = made.row(g * static_cast<size_t>(k) + b);
       hidden |= static_cast<size_t>(delta_[g * static_cast<size_t>(k) + b]) << b;
+    }
     // Numbered from the hidden leaf: leaf j of the fold is leaf j ^ hidden of the tree, and leaf 0 counts nowhere.
     const auto leaf = [&](size_t j, uint8_t* out) {
       if (j == 0)
@@ -191,12 +184,8 @@ void SoftSpokenSender::make(size_t num_blocks) {
       else
         stream(leaves_[g * num_leaves + (j ^ hidden)], out, wide);
     };
-    uint8_t* of_tree[8];
-    for (int b = 0; b < k; ++b) of_tree[b] = w.row(g * static_cast<size_t>(k) + static_cast<size_t>(b));
-    fold(k, wide, leaf, of_tree, unused);
+    fold(k, wide, leaf, w, unused);
   }
-  for (size_t r = 0; r < 128; ++r)
-    for (size_t i = 0; i < num_blocks; ++i) std::memcpy(blocks + i * kRowsBytes + 16 * r, w.row(r) + 16 * i, 16);
 }
 
 void SoftSpokenSender::prepare(size_t num_blocks) {
@@ -205,20 +194,13 @@ void SoftSpokenSender::prepare(size_t num_blocks) {
 
 void SoftSpokenSender::extend(const uint8_t* message, size_t n, uint8_t* rows) {
   const size_t row_bytes = (n + 7) / 8;
-  uint8_t q[kRowsBytes], last[kRowsBytes];
-  const uint8_t* pointers[128];
-  for (size_t r = 0; r < 128; ++r) pointers[r] = q + 16 * r;
-  each_block(
-      n, ready_, [&](size_t count) { make(count); },
-      [&](const uint8_t* block, size_t first, size_t count) {
-        std::memcpy(q, block, kRowsBytes);
-        for (size_t r = 0; r < 128; ++r)
-          if (delta_[r])
-            xor_part(q + 16 * r, message + r / static_cast<size_t>(k) * row_bytes + first / 8, (count + 7) / 8);
-        uint8_t* out = count == 128 ? rows + 16 * first : last;
-        kernels().transpose(pointers, 0, out, 16);
-        if (count < 128) std::memcpy(rows + 16 * first, last, 16 * count);
-      });
+  const auto use = [&](const Strips::Part& part, size_t first, size_t count) {
+    for (size_t r = 0; r < 128; ++r)
+      if (delta_[r])
+        kernels().xor_into(part.row(r), message + r / static_cast<size_t>(k) * row_bytes + first / 8, (count + 7) / 8);
+    transpose_part(part, 0, count, rows + 16 * first);
+  };
+  each_part(n, ready_, [&](size_t count) { make(count); }, use);
 }
 
 Kk13Receiver::Kk13Receiver(const uint8_t* seeds) : seeds_(ciphers(seeds, 512)) {}

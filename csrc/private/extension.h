@@ -8,23 +8,29 @@
 
 namespace tw::crypt {
 
-// What both halves can make before any choice is known: blocks of 128 OTs, handed out in the order in which they were
-// made. Made ahead or at the last moment, the bytes are the same.
-class Blocks {
+// Bit rows of the next blocks of 128 OTs: what both halves can make before any choice is known. Made ahead or at the
+// last moment, the bytes are the same, for blocks are used in the order in which they were made.
+class Strips {
  public:
-  explicit Blocks(size_t block_bytes) : block_bytes_(block_bytes) {}
-  size_t block_bytes() const { return block_bytes_; }
-  size_t count() const { return count_; }
-  uint8_t* add(size_t count);         // room for `count` blocks
-  const uint8_t* take(size_t* most);  // a run of at most *most blocks, whose number it sets; valid until the next call
+  explicit Strips(size_t num_rows) : num_rows_(num_rows) {}
+  size_t num_blocks() const { return num_blocks_; }
+  size_t block_bytes() const { return 16 * num_rows_; }
+
+  struct Part {
+    uint8_t* bytes;
+    size_t num_blocks, stride;
+    uint8_t* row(size_t r) const { return bytes + r * stride; }
+  };
+  Part add(size_t num_blocks);  // rows of zeros
+  Part take(size_t most);       // at most so many blocks, at least one; valid until the next call
 
  private:
-  struct Run {
+  struct Strip {
     std::vector<uint8_t> bytes;
-    size_t taken;  // blocks
+    size_t num_blocks, taken;
   };
-  size_t block_bytes_, count_ = 0;
-  std::deque<Run> runs_;
+  size_t num_rows_, num_blocks_ = 0;
+  std::deque<Strip> strips_;
 };
 
 // The receiver's half: owns all 2^k leaves of 128 / k trees.
@@ -41,7 +47,7 @@ class SoftSpokenReceiver {
  private:
   void make(size_t num_blocks);
   std::vector<Cipher> leaves_;
-  Blocks ready_;  // of each: 16 bytes of every u_g, then v_i, 128 rows of 16 bytes
+  Strips ready_;  // u_g, then v_gb
 };
 
 // The sender's half: has all leaves but leaf Delta_g of tree g (its bytes are not looked at).
@@ -58,7 +64,7 @@ class SoftSpokenSender {
   void make(size_t num_blocks);
   std::vector<Cipher> leaves_;
   std::vector<uint8_t> delta_;  // one bit per row
-  Blocks ready_;                // of each: 16 bytes of every w_gb
+  Strips ready_;                // w_gb
 };
 
 // KK13: 256 rows, codeword C(j) = the Walsh-Hadamard word whose bit p is the parity of (j and p).

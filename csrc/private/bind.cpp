@@ -133,6 +133,17 @@ void ot_receive(const Hash& hash, Bytes rows, Bytes bits, uint64_t first_index, 
   kernels().ot_receive_64(f);
 }
 
+struct ProductShape {
+  size_t rows, length;
+};
+
+// (rows x depth) times (depth x length), checked.
+ProductShape product_shape(size_t w, size_t x, size_t depth, size_t out) {
+  require(depth > 0 && w % depth == 0 && x % depth == 0, "both factors must have the same depth");
+  require(out == w / depth * (x / depth), "the output must be rows x length");
+  return {w / depth, x / depth};
+}
+
 void check_k(int k) { require(k == 1 || k == 2 || k == 4 || k == 8, "k must be 1, 2, 4 or 8"); }
 size_t leaf_bytes(int k) { return (size_t{128} / static_cast<size_t>(k) << k) * 16; }
 
@@ -186,6 +197,17 @@ NB_MODULE(_private, m) {
     kernels().unpack(wire.data(), values.size(), width, values.data());
   });
 
+  m.def("multiply", [](In<uint32_t> w, In<uint32_t> x, size_t depth, Out<uint32_t> out) {
+    const auto shape = product_shape(w.size(), x.size(), depth, out.size());
+    nb::gil_scoped_release release;
+    kernels().multiply_32(w.data(), x.data(), shape.rows, depth, shape.length, out.data());
+  });
+  m.def("multiply", [](In<uint64_t> w, In<uint64_t> x, size_t depth, Out<uint64_t> out) {
+    const auto shape = product_shape(w.size(), x.size(), depth, out.size());
+    nb::gil_scoped_release release;
+    kernels().multiply_64(w.data(), x.data(), shape.rows, depth, shape.length, out.data());
+  });
+
   nb::class_<Prg>(m, "Prg").def(nb::init<const Bytes&>()).def("fill", &Prg::fill);
   nb::class_<Permutation>(m, "Permutation").def(nb::init<const Bytes&>()).def("apply", &Permutation::apply);
 
@@ -196,11 +218,18 @@ NB_MODULE(_private, m) {
              require(leaves.size() == leaf_bytes(k), "16 bytes per leaf");
              new (self) SoftSpokenReceiver(k, leaves.data());
            })
-      .def("extend", [](SoftSpokenReceiver& self, Bytes choices, size_t n, Out<uint8_t> message, Out<uint8_t> rows) {
-        require(choices.size() == (n + 7) / 8 && rows.size() == 16 * n, "choices and rows must fit the number of OTs");
-        require(message.size() == 128 / static_cast<size_t>(self.k) * ((n + 7) / 8), "the message has another size");
+      .def("extend",
+           [](SoftSpokenReceiver& self, Bytes choices, size_t n, Out<uint8_t> message, Out<uint8_t> rows) {
+             require(choices.size() == (n + 7) / 8 && rows.size() == 16 * n,
+                     "choices and rows must fit the number of OTs");
+             require(message.size() == 128 / static_cast<size_t>(self.k) * ((n + 7) / 8),
+                     "the message has another size");
+             nb::gil_scoped_release release;
+             self.extend(choices.data(), n, message.data(), rows.data());
+           })
+      .def("prepare", [](SoftSpokenReceiver& self, size_t num_blocks) {
         nb::gil_scoped_release release;
-        self.extend(choices.data(), n, message.data(), rows.data());
+        self.prepare(num_blocks);
       });
   nb::class_<SoftSpokenSender>(m, "SoftSpokenSender")
       .def("__init__",
@@ -209,11 +238,17 @@ NB_MODULE(_private, m) {
              require(leaves.size() == leaf_bytes(k), "16 bytes per leaf");
              new (self) SoftSpokenSender(k, leaves.data(), delta_of(delta));
            })
-      .def("extend", [](SoftSpokenSender& self, Bytes message, size_t n, Out<uint8_t> rows) {
-        require(rows.size() == 16 * n, "rows must fit the number of OTs");
-        require(message.size() == 128 / static_cast<size_t>(self.k) * ((n + 7) / 8), "the message has another size");
+      .def("extend",
+           [](SoftSpokenSender& self, Bytes message, size_t n, Out<uint8_t> rows) {
+             require(rows.size() == 16 * n, "rows must fit the number of OTs");
+             require(message.size() == 128 / static_cast<size_t>(self.k) * ((n + 7) / 8),
+                     "the message has another size");
+             nb::gil_scoped_release release;
+             self.extend(message.data(), n, rows.data());
+           })
+      .def("prepare", [](SoftSpokenSender& self, size_t num_blocks) {
         nb::gil_scoped_release release;
-        self.extend(message.data(), n, rows.data());
+        self.prepare(num_blocks);
       });
   nb::class_<Kk13Receiver>(m, "Kk13Receiver")
       .def("__init__",

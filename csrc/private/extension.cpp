@@ -11,6 +11,8 @@ namespace {
 
 constexpr size_t kChunk = 16384;            // OTs
 constexpr size_t kChunkBytes = kChunk / 8;  // of one bit row
+constexpr size_t kChunkBlocks = kChunk / 128;
+constexpr size_t kMaxReadyBytes = size_t{128} << 20;  // made ahead in one direction
 
 // Bit rows of one chunk, and their transpose into rows of `groups` * 16 bytes.
 class BitRows {
@@ -19,7 +21,6 @@ class BitRows {
     for (size_t r = 0; r < groups * 128; ++r) pointers_.push_back(bytes_.data() + r * kChunkBytes);
   }
   uint8_t* row(size_t r) { return bytes_.data() + r * kChunkBytes; }
-  void clear() { std::fill(bytes_.begin(), bytes_.end(), uint8_t{0}); }
 
   void transpose_into(uint8_t* rows, size_t count) {
     const size_t stride = 16 * groups_;
@@ -75,63 +76,131 @@ void fold(int k, size_t num_bytes, Leaf leaf, uint8_t* const* v, uint8_t* u) {
 
 bool bit(const uint8_t* bits, size_t i) { return bits[i / 8] >> (i % 8) & 1; }
 
+size_t room_for(size_t num_blocks, const Strips& ready) {
+  const size_t most = kMaxReadyBytes / ready.block_bytes();
+  return std::min(num_blocks, most - std::min(most, ready.num_blocks()));
+}
+
+template <typename Make>
+void in_chunks(size_t num_blocks, Make make) {
+  for (size_t done = 0; done < num_blocks; done += kChunkBlocks) make(std::min(kChunkBlocks, num_blocks - done));
+}
+
+// use(part, first OT, number of OTs) until n OTs are done; what is not ready is made now.
+template <typename Make, typename Use>
+void each_part(size_t n, Strips& ready, Make make, Use use) {
+  for (size_t first = 0; first < n;) {
+    const size_t due = (n - first + 127) / 128;
+    if (ready.num_blocks() == 0) make(std::min(due, kChunkBlocks));
+    const Strips::Part part = ready.take(due);
+    const size_t count = std::min(128 * part.num_blocks, n - first);
+    use(part, first, count);
+    first += count;
+  }
+}
+
+// Bit rows first_row .. first_row + 127 of a part into one row of 16 bytes per OT.
+void transpose_part(const Strips::Part& part, size_t first_row, size_t count, uint8_t* rows) {
+  const uint8_t* pointers[128];
+  uint8_t last[128 * 16];
+  for (size_t r = 0; r < 128; ++r) pointers[r] = part.row(first_row + r);
+  for (size_t first = 0; first < count; first += 128) {
+    const bool whole = count - first >= 128;
+    kernels().transpose(pointers, first / 8, whole ? rows + 16 * first : last, 16);
+    if (!whole) std::memcpy(rows + 16 * first, last, 16 * (count - first));
+  }
+}
+
 }  // namespace
 
+Strips::Part Strips::add(size_t num_blocks) {
+  num_blocks_ += num_blocks;
+  strips_.push_back({std::vector<uint8_t>(num_rows_ * 16 * num_blocks), num_blocks, 0});
+  return {strips_.back().bytes.data(), num_blocks, 16 * num_blocks};
+}
+
+Strips::Part Strips::take(size_t most) {
+  while (strips_.front().taken == strips_.front().num_blocks) strips_.pop_front();
+  Strip& strip = strips_.front();
+  const size_t count = std::min(most, strip.num_blocks - strip.taken);
+  uint8_t* first = strip.bytes.data() + 16 * strip.taken;
+  strip.taken += count;
+  num_blocks_ -= count;
+  return {first, count, 16 * strip.num_blocks};
+}
+
 SoftSpokenReceiver::SoftSpokenReceiver(int k_, const uint8_t* leaves)
-    : k(k_), leaves_(ciphers(leaves, (size_t{128} / static_cast<size_t>(k_)) << k_)) {}
+    : k(k_), leaves_(ciphers(leaves, (size_t{128} / static_cast<size_t>(k_)) << k_)),
+      ready_(size_t{128} / static_cast<size_t>(k_) + 128) {}
+
+void SoftSpokenReceiver::make(size_t num_blocks) {
+  const size_t num_trees = 128 / static_cast<size_t>(k), num_leaves = size_t{1} << k, wide = 16 * num_blocks;
+  const Strips::Part made = ready_.add(num_blocks);
+  for (size_t g = 0; g < num_trees; ++g) {
+    uint8_t* v[8];
+    for (size_t b = 0; b < static_cast<size_t>(k); ++b) v[b] = made.row(num_trees + g * static_cast<size_t>(k) + b);
+    fold(k, wide, [&](size_t j, uint8_t* out) { stream(leaves_[g * num_leaves + j], out, wide); }, v, made.row(g));
+  }
+}
+
+void SoftSpokenReceiver::prepare(size_t num_blocks) {
+  in_chunks(room_for(num_blocks, ready_), [&](size_t count) { make(count); });
+}
 
 void SoftSpokenReceiver::extend(const uint8_t* choices, size_t n, uint8_t* message, uint8_t* rows) {
-  const size_t num_trees = 128 / static_cast<size_t>(k), num_leaves = size_t{1} << k, row_bytes = (n + 7) / 8;
-  BitRows v(1);
-  uint8_t u[kChunkBytes];
-  for (size_t first = 0; first < n; first += kChunk) {
-    const size_t count = std::min(kChunk, n - first), wide = stream_bytes(count), exact = (count + 7) / 8;
-    v.clear();
+  const size_t num_trees = 128 / static_cast<size_t>(k), row_bytes = (n + 7) / 8;
+  const auto use = [&](const Strips::Part& part, size_t first, size_t count) {
+    const size_t exact = (count + 7) / 8;
     for (size_t g = 0; g < num_trees; ++g) {
-      uint8_t* of_tree[8];
-      for (int b = 0; b < k; ++b) of_tree[b] = v.row(g * static_cast<size_t>(k) + static_cast<size_t>(b));
-      fold(k, wide, [&](size_t j, uint8_t* out) { stream(leaves_[g * num_leaves + j], out, wide); }, of_tree, u);
       uint8_t* d = message + g * row_bytes + first / 8;
-      std::memcpy(d, u, exact);
+      std::memcpy(d, part.row(g), exact);
       kernels().xor_into(d, choices + first / 8, exact);
     }
-    v.transpose_into(rows + 16 * first, count);
-  }
+    transpose_part(part, num_trees, count, rows + 16 * first);
+  };
+  each_part(n, ready_, [&](size_t count) { make(count); }, use);
 }
 
 SoftSpokenSender::SoftSpokenSender(int k_, const uint8_t* leaves, const uint8_t* delta)
-    : k(k_), leaves_(ciphers(leaves, (size_t{128} / static_cast<size_t>(k_)) << k_)) {
+    : k(k_), leaves_(ciphers(leaves, (size_t{128} / static_cast<size_t>(k_)) << k_)), ready_(128) {
   for (size_t i = 0; i < 128; ++i) delta_.push_back(bit(delta, i));
 }
 
-void SoftSpokenSender::extend(const uint8_t* message, size_t n, uint8_t* rows) {
-  const size_t num_trees = 128 / static_cast<size_t>(k), num_leaves = size_t{1} << k, row_bytes = (n + 7) / 8;
-  BitRows q(1);
+void SoftSpokenSender::make(size_t num_blocks) {
+  const size_t num_trees = 128 / static_cast<size_t>(k), num_leaves = size_t{1} << k, wide = 16 * num_blocks;
+  const Strips::Part made = ready_.add(num_blocks);
   uint8_t unused[kChunkBytes];
-  for (size_t first = 0; first < n; first += kChunk) {
-    const size_t count = std::min(kChunk, n - first), wide = stream_bytes(count), exact = (count + 7) / 8;
-    q.clear();
-    for (size_t g = 0; g < num_trees; ++g) {
-      const uint8_t* bits = delta_.data() + g * static_cast<size_t>(k);
-      size_t hidden = 0;
-      for (int b = 0; b < k; ++b) hidden |= static_cast<size_t>(bits[b]) << b;
-      // Numbered from the hidden leaf: leaf j of the fold is leaf j ^ hidden of the tree, and leaf 0 counts nowhere.
-      const auto leaf = [&](size_t j, uint8_t* out) {
-        if (j == 0)
-          std::memset(out, 0, wide);
-        else
-          stream(leaves_[g * num_leaves + (j ^ hidden)], out, wide);
-      };
-      uint8_t* of_tree[8];
-      for (int b = 0; b < k; ++b) of_tree[b] = q.row(g * static_cast<size_t>(k) + static_cast<size_t>(b));
-      fold(k, wide, leaf, of_tree, unused);
-      for (int b = 0; b < k; ++b)
-        if (bits[b])
-          kernels().xor_into(q.row(g * static_cast<size_t>(k) + static_cast<size_t>(b)),
-                             message + g * row_bytes + first / 8, exact);
+  for (size_t g = 0; g < num_trees; ++g) {
+    uint8_t* w[8];
+    size_t hidden = 0;
+    for (size_t b = 0; b < static_cast<size_t>(k); ++b) {
+      w[b] = made.row(g * static_cast<size_t>(k) + b);
+      hidden |= static_cast<size_t>(delta_[g * static_cast<size_t>(k) + b]) << b;
     }
-    q.transpose_into(rows + 16 * first, count);
+    // Numbered from the hidden leaf: leaf j of the fold is leaf j ^ hidden of the tree, and leaf 0 counts nowhere.
+    const auto leaf = [&](size_t j, uint8_t* out) {
+      if (j == 0)
+        std::memset(out, 0, wide);
+      else
+        stream(leaves_[g * num_leaves + (j ^ hidden)], out, wide);
+    };
+    fold(k, wide, leaf, w, unused);
   }
+}
+
+void SoftSpokenSender::prepare(size_t num_blocks) {
+  in_chunks(room_for(num_blocks, ready_), [&](size_t count) { make(count); });
+}
+
+void SoftSpokenSender::extend(const uint8_t* message, size_t n, uint8_t* rows) {
+  const size_t row_bytes = (n + 7) / 8;
+  const auto use = [&](const Strips::Part& part, size_t first, size_t count) {
+    for (size_t r = 0; r < 128; ++r)
+      if (delta_[r])
+        kernels().xor_into(part.row(r), message + r / static_cast<size_t>(k) * row_bytes + first / 8, (count + 7) / 8);
+    transpose_part(part, 0, count, rows + 16 * first);
+  };
+  each_part(n, ready_, [&](size_t count) { make(count); }, use);
 }
 
 Kk13Receiver::Kk13Receiver(const uint8_t* seeds) : seeds_(ciphers(seeds, 512)) {}

@@ -56,6 +56,18 @@ void transpose(const uint8_t* const* bit_rows, size_t first_byte, uint8_t* out, 
   for (int r = 0; r < 128; ++r) std::memcpy(out + static_cast<size_t>(r) * out_stride, x[r], 16);
 }
 
+// out (rows x length) += w (rows x depth) times x (depth x length), modulo the word.
+template <typename Word>
+void multiply(const Word* w, const Word* x, size_t rows, size_t depth, size_t length, Word* out) {
+  for (size_t r = 0; r < rows; ++r)
+    for (size_t c = 0; c < depth; ++c) {
+      const Word factor = w[r * depth + c];
+      const Word* __restrict from = x + c * length;
+      Word* __restrict to = out + r * length;
+      for (size_t j = 0; j < length; ++j) to[j] += factor * from[j];
+    }
+}
+
 // Pads of a group of OTs: block j of OT t is pi(pi(row) ^ (index, j)) ^ pi(row), row = rows[t] (^ delta).
 class Pads {
  public:
@@ -262,6 +274,8 @@ const Kernels kernels = {pack,
                          unpack,
                          xor_into,
                          transpose,
+                         multiply<uint32_t>,
+                         multiply<uint64_t>,
                          cot_send<uint32_t>,
                          cot_send<uint64_t>,
                          cot_receive<uint32_t>,

@@ -32,6 +32,8 @@ struct Kernels {
   void (*unpack)(const uint8_t* wire, size_t count, int width, uint64_t* values);
   void (*xor_into)(uint8_t* target, const uint8_t* source, size_t num_bytes);
   void (*transpose)(const uint8_t* const* bit_rows, size_t first_byte, uint8_t* out, size_t out_stride);
+  void (*multiply_32)(const uint32_t* w, const uint32_t* x, size_t rows, size_t depth, size_t length, uint32_t* out);
+  void (*multiply_64)(const uint64_t* w, const uint64_t* x, size_t rows, size_t depth, size_t length, uint64_t* out);
   void (*cot_send_32)(const Frame<uint32_t>&);
   void (*cot_send_64)(const Frame<uint64_t>&);
   void (*cot_receive_32)(const Frame<uint32_t>&);

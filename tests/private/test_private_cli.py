@@ -96,6 +96,7 @@ def test_cost_of_the_zoo_needs_no_weights() -> None:
         (("cost", "digits:W4A6", "--rate", "fast"), 'rate "fast" is not understood'),
         (("bench", "everything"), 'there is no bench "everything"'),
         (("bench", "rival"), "needs a Python with SPU"),
+        (("bench", "latency", "--links", "fast"), 'link "fast" cannot be read'),
         (("bench", "ladder", "--nets", "lenet"), "unknown network 'lenet'"),
         (("bench", "ladder", "--nets", "digits", "--variants", "S9"), "variant 'S9' is unknown"),
     ],

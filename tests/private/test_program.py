@@ -63,6 +63,19 @@ def predicted(program: Program) -> list[tuple[str, str, str, Traffic]]:
     return [(row.layer, row.operator, row.phase, row.traffic) for row in program.costs()]
 
 
+def measured(player: Player) -> list[tuple[str, str, str, Traffic]]:
+    return [(row.layer, row.operator, row.phase, row.traffic) for row in player.rows if row.traffic.frames]
+
+
+def summed(rows: list[tuple[str, str, str, Traffic]]) -> dict[tuple[str, str, str], Traffic]:
+    """Bytes and frames of every operator of a layer, without flights."""
+    found: dict[tuple[str, str, str], Traffic] = {}
+    for layer, operator, phase, each in rows:
+        key = layer, operator, phase
+        found[key] = found.get(key, Traffic()) + replace(each, flights=0)
+    return found
+
+
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("net", ["digits", "tiny"])
 def test_a_private_run_equals_the_oracle_and_its_prediction(name: str, net: str) -> None:
@@ -75,13 +88,9 @@ def test_a_private_run_equals_the_oracle_and_its_prediction(name: str, net: str)
     both(server.setup, client.setup)
     y = infer(server, client, x)
     assert np.array_equal(y, oracle.run(server.program.graph, x))
-    for player in (server, client):
-        rows = [(r.layer, r.operator, r.phase, r.traffic) for r in player.rows if r.traffic.frames]
-        if player is client:
-            assert rows == predicted(client.program)
-        else:  # messages that cross are seen in the other order: flights are those of the client
-            told = [(*row[:3], replace(row[3], flights=0)) for row in predicted(server.program)]
-            assert [(*row[:3], replace(row[3], flights=0)) for row in rows] == told
+    assert measured(client) == predicted(client.program)
+    # The server sees messages that cross in the other order, and some of an exchange in its other part.
+    assert summed(measured(server)) == summed(predicted(server.program))
 
 
 @pytest.mark.parametrize("name", ["S2", "S4", "ours", "ours-wan"])
@@ -98,8 +107,7 @@ def test_shortcuts_of_their_own_width_and_a_pool_behind_the_relu(name: str) -> N
         x = random_pictures(each, 2)
         both(server.setup, client.setup)
         assert np.array_equal(infer(server, client, x), oracle.run(server.program.graph, x))
-        rows = [(r.layer, r.operator, r.phase, r.traffic) for r in client.rows if r.traffic.frames]
-        assert rows == predicted(client.program)
+        assert measured(client) == predicted(client.program)
 
 
 @pytest.mark.parametrize("name", ["ours", "S6-clamp", "ours-wan"])

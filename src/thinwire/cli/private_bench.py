@@ -63,6 +63,7 @@ def bench(
     models: Annotated[Path | None, typer.Option(help="Folder of trained .twq files.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder of data sets, for cifar10.")] = None,
     records: Annotated[Path, typer.Option(help="Folder of the records.")] = Path("docs/records"),
+    links: Annotated[str | None, typer.Option(help="For latency: 320mbit/2,unshaped/80.")] = None,
     repeats: Annotated[int, typer.Option(help="Runs of a timing, interleaved.", min=1)] = 3,
     spu: Annotated[Path | None, typer.Option(help="A Python that has spu, for rival.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Run also what is recorded.")] = False,
@@ -74,7 +75,7 @@ def bench(
     Examples:
       thinwire private bench ladder --nets digits
       thinwire private bench ladder --nets resnet32 --variants B0,S6 --json
-      thinwire private bench latency --repeats 3
+      thinwire private bench latency --nets resnet32 --links 320mbit/2
       thinwire private bench rival --spu venv/bin/python
       thinwire private bench tables > tables.md
       thinwire private bench all --models DIR --data DIR --spu venv/bin/python
@@ -90,6 +91,7 @@ def bench(
         models=models,
         data=data,
         records=records,
+        links=_split(links) if links else None,
         repeats=repeats,
         spu=spu,
         again=again,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from thinwire.private.ahead import half_ots, triples
 from thinwire.private.message import CLIENT, SERVER, Message
 from thinwire.private.net.columns import windows
 from thinwire.private.net.nodes import Add, MaxPool, Node, Output, Requant, SumPool, Weighted
@@ -25,7 +26,15 @@ Store = Callable[[Run, Words], None]
 
 
 def steps_of(rings: Rings) -> Iterator[Step]:
-    """All steps of a program: seeds (set-up), products of masks (offline), then the layers."""
+    """All steps of a program: seeds (set-up), products of masks and half of the OTs (offline), then the
+    layers."""
+    for step in _layers(rings):
+        yield step
+        if rings.variant.split and step.phase == ONLINE and any(m.num_ots for m in step.messages):
+            yield half_ots(step)
+
+
+def _layers(rings: Rings) -> Iterator[Step]:
     for node in rings.graph:
         match node:
             case Weighted():
@@ -238,14 +247,11 @@ def _requant(rings: Rings, node: Requant) -> Iterator[Step]:
 
     def act(run: Run) -> None:
         x = run.shares[source.name] if source.value.signed else reduce(run.wide[source.name], width)
-        stock = run.prepared.triples.pop(node.name, None)
+        stock = run.prepared.triples.pop(node.name, None)  # None: nothing is ANDed
         run.shares[node.name] = operator.run(run.party, x + rounding if run.party.is_server else x, stock)
 
-    def prepare(run: Run) -> None:
-        run.prepared.triples[node.name] = operator.maker.run(run.party)
-
-    if variant.split:
-        yield Step(node.name, "triples", OFFLINE, operator.maker.messages(), prepare)
+    if variant.split and operator.maker.messages():
+        yield from triples(node.name, operator.maker)
     yield Step(node.name, "requant", ONLINE, operator.messages(), act)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from thinwire.private.link.frame import framed_bytes, num_frames
+from thinwire.private.ot.kind import OtKind
 
 SERVER, CLIENT = 0, 1
 
@@ -15,17 +16,29 @@ class Message:
     """`num_bytes` of payload from party `sender`. Lists are in the order in which the client sees them.
 
     `crosses`: its sender did not wait for the message before it, which goes the other way.
+    `num_ots`: how many 1-of-2 OTs it extends, its sender being their receiver.
     """
 
     sender: int
     num_bytes: int
     crosses: bool = False
+    num_ots: int = 0
 
 
 def crossing(*sizes: tuple[int, int]) -> tuple[Message, ...]:
     """Pairs of messages that cross: (bytes from the client, bytes from the server) each."""
     pairs = ((Message(CLIENT, client), Message(SERVER, server, bool(client))) for client, server in sizes)
     return tuple(message for pair in pairs for message in pair)
+
+
+def rows(sender: int, count: int, kind: OtKind, crosses: bool = False) -> Message:
+    """The message that extends `count` OTs."""
+    return Message(sender, kind.row_bytes(count), crosses, count)
+
+
+def crossing_rows(from_client: int, from_server: int, kind: OtKind) -> tuple[Message, ...]:
+    """Rows of OTs in both directions, crossing."""
+    return rows(CLIENT, from_client, kind), rows(SERVER, from_server, kind, bool(from_client))
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from thinwire.private.net.oracle import check_input
 from thinwire.private.net.value import IntArray
 from thinwire.private.ot.prg import Words
 from thinwire.private.ot.suite import setup_messages
+from thinwire.private.pipeline import in_pipeline
 from thinwire.private.protocols.party import Party
 from thinwire.private.protocols.product import Seeds
 from thinwire.private.protocols.ring import encode
@@ -106,7 +107,9 @@ def compile_graph(graph: Graph, variant: Variant, batch: int = 1) -> Program:
     """The program of a graph; the client compiles the public graph and gets the same steps."""
     if batch < 1:
         raise ModelError(f"a batch of {batch} pictures cannot be run: give 1 or more")
-    return Program(graph, variant, batch, tuple(steps_of(Rings(graph, variant, batch))))
+    steps = tuple(steps_of(Rings(graph, variant, batch)))
+    offline = in_pipeline(step for step in steps if step.phase == OFFLINE)
+    return Program(graph, variant, batch, (*(step for step in steps if step.phase != OFFLINE), *offline))
 
 
 @dataclass

@@ -14,10 +14,11 @@ from thinwire.private.net.value import IntArray
 from thinwire.private.ot.prg import Words
 from thinwire.private.protocols.party import Party
 from thinwire.private.protocols.product import Seeds
-from thinwire.private.protocols.triples import Stock
+from thinwire.private.protocols.triples import Making, Stock
 
 SETUP, OFFLINE, ONLINE = "setup", "offline", "online"
 PHASES = (SETUP, OFFLINE, ONLINE)
+ASK, FINISH = "ask", "finish"  # parts of an exchange that lie apart, see pipeline.py
 
 
 @dataclass
@@ -27,6 +28,7 @@ class Prepared:
     masks: dict[str, Words] = field(default_factory=dict)  # client: r of an activation, (batch, *shape)
     products: dict[str, Words] = field(default_factory=dict)  # shares (d1, batch * d3) of W r
     triples: dict[str, Stock] = field(default_factory=dict)
+    making: dict[str, Making] = field(default_factory=dict)
 
 
 @dataclass
@@ -60,10 +62,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Step:
-    """Belongs to a layer and a phase; sends exactly `messages`."""
+    """Belongs to a layer and a phase; sends exactly `messages`, attributed as the client sees them."""
 
     layer: str
     operator: str
     phase: str
     messages: tuple[Message, ...]
     act: Callable[[Run], None]
+    part: str = ""

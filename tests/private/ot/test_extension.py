@@ -46,6 +46,27 @@ def test_q_is_v_or_v_xor_delta(pair: Pair, count: int) -> None:
         assert q.first_index == v.first_index
 
 
+@pytest.mark.parametrize("kind", ["softspoken:1", "softspoken:8"])
+def test_ots_half_made_ahead_are_the_same_ots(kind: str) -> None:
+    late, ahead = Pair(kind), Pair(kind)
+    counts = (1, 129, 20000, 128, 5000)
+    for count in counts:
+        choices = Prg(bytes(16)).bits(count)
+        ahead.client.suite.receiver.prepare(40)  # at times more than is needed, at times less
+        ahead.server.suite.sender.prepare(3)
+        made = []
+        for pair in (late, ahead):
+            message, v = pair.client.suite.receiver.extend(choices)
+            q = pair.server.suite.sender.extend(message, count)
+            made.append((bytes(message), v.rows.tobytes(), q.rows.tobytes()))
+        assert made[0] == made[1]
+
+
+def test_no_more_is_made_ahead_than_there_is_room_for() -> None:
+    core = native.native().SoftSpokenReceiver(1, np.zeros(256 * 16, np.uint8))
+    core.prepare(1 << 50)  # would not end
+
+
 def test_kk13_opens_the_chosen_entry_only() -> None:
     pair = Pair("kk13+iknp")
     sender, receiver = pair.server.suite.wide_sender, pair.client.suite.wide_receiver

@@ -36,14 +36,27 @@ class Link:
     rate: str | None
     round_trip_ms: float
 
+    @staticmethod
+    def read(text: str) -> Link:
+        """From a text: rate and round trip in ms.
+
+        >>> Link.read("320mbit/2"), Link.read("unshaped/80")
+        (Link(rate='320mbit', round_trip_ms=2), Link(rate=None, round_trip_ms=80))
+        """
+        rate, _, trip = text.partition("/")
+        if not trip.isdigit():
+            raise PrivateError(f'link "{text}" cannot be read: write 320mbit/2 or unshaped/80')
+        return Link(None if rate == "unshaped" else rate, int(trip))
+
 
 LINKS = (Link("320mbit", 2), Link(None, 0), Link("320mbit", 80), Link(None, 2), Link(None, 80))
 
 
 def latency(wishes: Wishes, say: Say) -> Iterator[Row]:
     """One row per network, link and end: the median of repeats."""
+    links = LINKS if wishes.links is None else tuple(map(Link.read, wishes.links))
     for net in runnable(wishes.nets):
-        for link in LINKS:
+        for link in links:
             rungs = rungs_named(wishes.variants or ENDS, wishes.models)
             times: dict[str, list[Row]] = {rung.name: [] for rung in rungs}
             for repeat in range(wishes.repeats):

@@ -23,6 +23,7 @@ class Wishes:
     models: Path | None = None
     data: Path | None = None
     records: Path = FOLDER
+    links: tuple[str, ...] | None = None
     repeats: int = 3
     spu: Path | None = None
     again: bool = False

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from thinwire.errors import LinkError
 from thinwire.private.link.channel import Channel
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2  # 2: offline products and triples in one pipeline
 MAX_DESCRIPTION_BYTES = 4 << 20
 ANY = bytes(32)
 _MAGIC = b"thinwire"

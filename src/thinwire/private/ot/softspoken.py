@@ -21,6 +21,7 @@ from thinwire.private.ot.native import native
 from thinwire.private.ot.prg import Bytes, Prg, as_bytes
 
 NUM_BASE = SECURITY_BITS
+BLOCK_OTS = 128  # made at once, ahead or when they are needed
 BASE_REQUEST_BYTES, _POINT_BYTES = message_bytes(NUM_BASE)
 BASE_REPLY_BYTES = _POINT_BYTES + NUM_BASE * 2 * tree.NODE_BYTES
 
@@ -59,6 +60,10 @@ class Sender:
         self._core.extend(as_bytes(message), count, rows)
         return Batch(rows, self.counter.take(count))
 
+    def prepare(self, num_blocks: int) -> None:
+        """Make what depends on no message, for the next blocks of 128 OTs; an `extend` takes whole blocks."""
+        self._core.prepare(num_blocks)
+
 
 class Receiver:
     """The end with the choices; it can make one key of every OT."""
@@ -84,3 +89,7 @@ class Receiver:
         rows = np.empty(16 * count, np.uint8)
         self._core.extend(np.packbits(choices, bitorder="little"), count, message, rows)
         return message.data, Batch(rows, self.counter.take(count))
+
+    def prepare(self, num_blocks: int) -> None:
+        """Make what depends on no choice, for the next blocks of 128 OTs; an `extend` takes whole blocks."""
+        self._core.prepare(num_blocks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from thinwire.private.message import Message, crossing
+from thinwire.private.message import Message, crossing, crossing_rows, rows
 from thinwire.private.ot.batch import Batch
 from thinwire.private.ot.kind import OtKind
 from thinwire.private.ot.packing import pack, packed_bytes, unpack
@@ -32,7 +32,7 @@ class Cot(Operator):
 
     def messages(self) -> Messages:
         return (
-            Message(1 - self.sender, self.kind.row_bytes(self.count)),
+            rows(1 - self.sender, self.count, self.kind),
             Message(self.sender, packed_bytes(self.count, self.width)),
         )
 
@@ -65,9 +65,8 @@ class CotPair(Operator):
 
     def messages(self) -> Messages:
         counts = self.server_sends, self.client_sends
-        rows_server, rows_client = (self.kind.row_bytes(count) for count in reversed(counts))
         reply_server, reply_client = (self._reply_bytes(count) for count in counts)
-        return crossing((rows_client, rows_server), (reply_client, reply_server))
+        return crossing_rows(*counts, self.kind) + crossing((reply_client, reply_server))
 
     def run(self, party: Party, choices: Bytes, correlation: Words) -> tuple[Words, Words]:
         """(r of the COTs in which this party sends, what it receives in the others)."""

@@ -6,12 +6,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thinwire.private.message import crossing
+from thinwire.private.message import crossing, crossing_rows
+from thinwire.private.ot.batch import Batch
 from thinwire.private.ot.kind import OtKind
 from thinwire.private.ot.packing import pack_small, packed_bytes, unpack_small
 from thinwire.private.ot.prg import Bytes, Words
 from thinwire.private.protocols.operator import Messages, Operator
 from thinwire.private.protocols.party import Party
+
+
+@dataclass
+class Asked:
+    """CotBits under way: the bits, the OTs this party chose in, and its share of those it answered."""
+
+    e: Bytes
+    y: Bytes
+    chosen: Batch
+    own: Bytes
 
 
 @dataclass(frozen=True)
@@ -30,20 +41,32 @@ class CotBits(Operator):
 
     def messages(self) -> Messages:
         count = self.single + self.double
-        sizes = [self.kind.row_bytes(count), packed_bytes(count + self.double, 1)]
-        return crossing(*((size, size) for size in sizes))
+        size = packed_bytes(count + self.double, 1)
+        return crossing_rows(count, count, self.kind) + crossing((size, size))
 
     def run(self, party: Party, e: Bytes, g: Bytes, f: Bytes) -> Bytes:
         """Shares of e g, then of e[:double] f."""
-        chosen = party.choose(e)
-        zero, one = party.sender_pads(party.offer(e.size))
-        own = self._planes(zero)
-        y = np.concatenate([g, f])
-        party.channel.send(pack_small(own ^ self._planes(one) ^ y, 1))
-        pads = self._planes(party.receiver_pads(chosen))
+        asked = self.ask(party, e, g, f)
+        self.answer(party, asked)
+        return self.finish(party, asked)
+
+    def ask(self, party: Party, e: Bytes, g: Bytes, f: Bytes) -> Asked:
+        """Send the rows."""
+        return Asked(e, np.concatenate([g, f]), party.choose(e), e[:0])
+
+    def answer(self, party: Party, asked: Asked) -> None:
+        """Receive the peer's rows, send the corrections."""
+        zero, one = party.sender_pads(party.offer(asked.e.size))
+        asked.own = self._planes(zero)
+        party.channel.send(pack_small(asked.own ^ self._planes(one) ^ asked.y, 1))
+
+    def finish(self, party: Party, asked: Asked) -> Bytes:
+        """Receive the peer's corrections."""
+        e, y = asked.e, asked.y
+        pads = self._planes(party.receiver_pads(asked.chosen))
         z = unpack_small(party.channel.receive(packed_bytes(y.size, 1)), y.size, 1)
         choice = np.concatenate([e, e[: self.double]])
-        product: Bytes = (choice & y) ^ own ^ pads ^ (choice & z)
+        product: Bytes = (choice & y) ^ asked.own ^ pads ^ (choice & z)
         return product
 
     def _planes(self, pads: Words) -> Bytes:

@@ -10,11 +10,12 @@ import numpy as np
 from thinwire.private.message import CLIENT, SERVER
 from thinwire.private.net.value import IntArray
 from thinwire.private.ot.kind import OtKind
+from thinwire.private.ot.native import native
 from thinwire.private.ot.prg import Words
 from thinwire.private.protocols.operator import Messages, Operator
 from thinwire.private.protocols.party import Party
 from thinwire.private.protocols.product import BitProduct, Seeds
-from thinwire.private.protocols.ring import encode, mask, reduce, top_bit
+from thinwire.private.protocols.ring import encode, reduce, top_bit
 
 
 @dataclass(frozen=True)
@@ -33,15 +34,17 @@ class Shape:
 
 
 def ring_matmul(weight: IntArray, x: Words, width: int) -> Words:
-    """W x mod 2^width, exact, by floating-point BLAS on limbs that cannot leave 53 bits."""
-    reach = max(1, int(np.abs(weight).max(initial=0))).bit_length() + ceil(log2(max(2, weight.shape[1])))
-    limb_bits = 52 - reach
-    factors = weight.astype(np.float64)
-    total = np.zeros((weight.shape[0], x.shape[1]), np.uint64)
-    for start in range(0, width, limb_bits):
-        limb = ((x >> np.uint64(start)) & mask(limb_bits)).astype(np.float64)
-        total += (factors @ limb).astype(np.int64).view(np.uint64) << np.uint64(start)
-    return reduce(total, width)
+    """W x mod 2^width. Not by BLAS: its idle threads spin, and the peer may need their cores.
+
+    >>> ring_matmul(np.array([[3, -1]]), np.array([[5], [2]], np.uint64), 4)
+    array([[13]], dtype=uint64)
+    """
+    word = np.uint32 if width <= 32 else np.uint64
+    factors = np.ascontiguousarray(weight.astype(np.int64).astype(word))
+    total = np.zeros((weight.shape[0], x.shape[1]), word)
+    matrix = np.ascontiguousarray(x.astype(word))
+    native().multiply(factors.reshape(-1), matrix.reshape(-1), weight.shape[1], total.reshape(-1))
+    return reduce(total.astype(np.uint64), width)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thinwire.private.message import Message
+from thinwire.private.message import Message, rows
 from thinwire.private.ot.kind import OtKind
 from thinwire.private.ot.packing import pack_small, packed_bytes, unpack_small
 from thinwire.private.ot.prg import Bytes
@@ -46,17 +46,18 @@ class Lookup(Operator):
 
     def messages(self) -> Messages:
         payload = sum(column.payload_bytes for column in self.columns)
-        return Message(1 - self.sender, self._rows_bytes), Message(self.sender, payload)
+        return self._rows, Message(self.sender, payload)
 
     @property
-    def _rows_bytes(self) -> int:
+    def _rows(self) -> Message:
         if self.kind.kk13:
-            return self.kind.wide_bytes(sum(column.count for column in self.columns))
-        return self.kind.row_bytes(sum(column.count * column.log for column in self.columns))
+            wide = self.kind.wide_bytes(sum(column.count for column in self.columns))
+            return Message(1 - self.sender, wide)
+        return rows(1 - self.sender, sum(column.count * column.log for column in self.columns), self.kind)
 
     def send(self, party: Party, tables: Sequence[Bytes]) -> None:
         """The sender's part: one array (count, 2^log) per column."""
-        message, sealed, start = party.channel.receive(self._rows_bytes), [], 0
+        message, sealed, start = party.channel.receive(self._rows.num_bytes), [], 0
         if self.kind.kk13:
             wide = party.suite.wide_sender
             assert wide is not None
@@ -78,6 +79,10 @@ class Lookup(Operator):
 
     def receive(self, party: Party, choices: Sequence[Bytes]) -> list[Bytes]:
         """The receiver's part: the chosen entry of every table, one array per column."""
+        return self.open(party, choices, self.ask(party, choices))
+
+    def ask(self, party: Party, choices: Sequence[Bytes]) -> list[Bytes]:
+        """Step 1: the pads of the chosen entries."""
         pads: list[Bytes] = []
         start = 0
         if self.kind.kk13:
@@ -100,6 +105,10 @@ class Lookup(Operator):
                 party.suite.receiver.hash.entries(part.rows, choice, column.log, part.first_index, pad)
                 pads.append(pad)
                 start += column.count * column.log
+        return pads
+
+    def open(self, party: Party, choices: Sequence[Bytes], pads: Sequence[Bytes]) -> list[Bytes]:
+        """Step 3."""
         wire, opened, place = party.channel.receive(self.messages()[1].num_bytes), [], 0
         for column, choice, pad in zip(self.columns, choices, pads, strict=True):
             part_wire = wire[place : place + column.payload_bytes]

@@ -49,6 +49,11 @@ class Party:
         """The peer's ring elements."""
         return unpack(self.channel.receive(packed_bytes(count, width)), count, width)
 
+    def prepare_ots(self, as_receiver: int, as_sender: int) -> None:
+        """Do ahead what needs no choices, for this many blocks of 128 OTs; transcripts stay the same."""
+        self.suite.receiver.prepare(as_receiver)
+        self.suite.sender.prepare(as_sender)
+
     def choose(self, bits: Bytes) -> Batch:
         """Start 1-of-2 OTs as receiver: sends the rows for these choice bits."""
         message, batch = self.suite.receiver.extend(bits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,40 +78,37 @@ class TripleMaker(Operator):
         return Column(-(-(self.single + 2 * self.double) // 2), 4, 2)
 
     @property
-    def _lookup(self) -> Lookup:
+    def lookup(self) -> Lookup:
+        """KK13's."""
         return Lookup((self.column,), SERVER, self.kind)
 
     @property
-    def _cots(self) -> CotBits:
+    def cots(self) -> CotBits:
+        """The products, without KK13."""
         return CotBits(self.single, self.double, self.kind)
 
     def messages(self) -> Messages:
         if not self.single + self.double:
             return ()
-        return self._lookup.messages() if self.kind.kk13 else self._cots.messages()
+        return self.lookup.messages() if self.kind.kk13 else self.cots.messages()
+
+    @property
+    def num_ots(self) -> int:
+        """1-of-2 OTs in each direction."""
+        return 0 if self.kind.kk13 else self.single + self.double
 
     def run(self, party: Party) -> Stock:
         """This party's shares."""
-        if not self.kind.kk13:
-            return self._run_cots(party)
         if not self.single + self.double:
-            return Stock((np.empty(0, np.uint8),) * 3)
-        if party.is_server:
-            stock, table = self.offer(party)
-            self._lookup.send(party, [table])
-            return stock
-        choices = self.choices(party)
-        return self.chosen(choices, self._lookup.receive(party, [choices])[0])
+            empty = np.empty(0, np.uint8)
+            return Stock((empty,) * 3, None if self.kind.kk13 else (empty,) * 5)
+        making = self.ask(party)
+        making.answer()
+        return making.finish()
 
-    def _run_cots(self, party: Party) -> Stock:
-        d, total = self.double, self.single + self.double
-        empty = np.empty(0, np.uint8)
-        if not total:
-            return Stock((empty,) * 3, (empty,) * 5)
-        a, b, other = party.prg.bits(total), party.prg.bits(total), party.prg.bits(d)
-        product = self._cots.run(party, a, b, other)
-        c, with_other = product[:total], product[total:]
-        return Stock((a[d:], b[d:], c[d:]), (a[:d], b[:d], c[:d], other, with_other))
+    def ask(self, party: Party) -> Making:
+        """Send the rows of the choices and wait for nothing."""
+        return _ByTables(self, party) if self.kind.kk13 else _ByCots(self, party)
 
     def offer(self, party: Party) -> tuple[Stock, Bytes]:
         """KK13: the server's shares and its tables."""
@@ -134,3 +132,56 @@ class TripleMaker(Operator):
         a, b = np.stack(places[0::2], 1).reshape(-1), np.stack(places[1::2], 1).reshape(-1)
         c = np.stack([found & np.uint8(1), found >> np.uint8(1)], 1).reshape(-1)
         return Stock((a, b, c))
+
+
+class Making(ABC):
+    """Triples under way, asked for when this is made; `answer`, then `finish`, each once."""
+
+    @abstractmethod
+    def answer(self) -> None:
+        """Answer what the peer asked."""
+
+    @abstractmethod
+    def finish(self) -> Stock:
+        """This party's shares, from the peer's answer."""
+
+
+class _ByCots(Making):
+    def __init__(self, maker: TripleMaker, party: Party) -> None:
+        total = maker.single + maker.double
+        self._maker, self._party = maker, party
+        self._a, self._b = party.prg.bits(total), party.prg.bits(total)
+        self._other = party.prg.bits(maker.double)
+        self._asked = maker.cots.ask(party, self._a, self._b, self._other)
+
+    def answer(self) -> None:
+        self._maker.cots.answer(self._party, self._asked)
+
+    def finish(self) -> Stock:
+        product = self._maker.cots.finish(self._party, self._asked)
+        a, b, d = self._a, self._b, self._maker.double
+        c, with_other = product[: a.size], product[a.size :]
+        return Stock((a[d:], b[d:], c[d:]), (a[:d], b[:d], c[:d], self._other, with_other))
+
+
+class _ByTables(Making):
+    """The server makes its shares when it answers, the client when it opens the tables."""
+
+    def __init__(self, maker: TripleMaker, party: Party) -> None:
+        self._maker, self._party = maker, party
+        self._stock: Stock | None = None
+        if not party.is_server:
+            self._choices = maker.choices(party)
+            self._pads = maker.lookup.ask(party, [self._choices])
+
+    def answer(self) -> None:
+        if self._party.is_server:
+            self._stock, table = self._maker.offer(self._party)
+            self._maker.lookup.send(self._party, [table])
+
+    def finish(self) -> Stock:
+        if self._stock is not None:
+            return self._stock
+        return self._maker.chosen(
+            self._choices, self._maker.lookup.open(self._party, [self._choices], self._pads)[0]
+        )

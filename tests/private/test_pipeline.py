@@ -1,0 +1,38 @@
+"""The offline phase goes on while answers travel: one round trip in all, whatever the number of layers."""
+
+from __future__ import annotations
+
+from thinwire.private.message import CLIENT, SERVER
+from thinwire.private.net.bits import read_bits
+from thinwire.private.net.zoo import build
+from thinwire.private.pipeline import LAG
+from thinwire.private.program import compile_graph
+from thinwire.private.step import ASK, FINISH, OFFLINE
+from thinwire.private.variant import VARIANTS
+
+
+def test_one_round_trip_is_left_however_many_layers() -> None:
+    for net in ("digits", "resnet8w", "resnet32"):
+        program = compile_graph(build(net, read_bits("W4A6")), VARIANTS["ours"])
+        assert program.hops(OFFLINE) == 2
+
+
+def test_answers_are_taken_when_the_triples_of_later_layers_are_under_way() -> None:
+    program = compile_graph(build("resnet8w", read_bits("W4A6")), VARIANTS["ours"])
+    parts = [step.part for step in program.of_phase(OFFLINE) if step.part]
+    under_way = [parts[:place].count(ASK) - parts[:place].count(FINISH) for place in range(len(parts))]
+    assert parts.count(ASK) == parts.count(FINISH)
+    assert max(under_way) == LAG + 1
+    first = parts.index(FINISH)
+    assert all(count > LAG for count, part in zip(under_way[:-LAG], parts, strict=False) if part == FINISH)
+    assert parts[:first] == [ASK] * (LAG + 1)
+
+
+def test_the_order_changes_no_byte() -> None:
+    """What a layer sends offline is its product and the messages of its triples, as ever."""
+    for name in ("ours", "S6-split"):
+        program = compile_graph(build("digits", read_bits("W4A6")), VARIANTS[name])
+        sent = [m for step in program.of_phase(OFFLINE) for m in step.messages]
+        assert sum(m.num_bytes for m in sent if m.sender == SERVER) > 0
+        asked = [step.messages[0].sender for step in program.of_phase(OFFLINE) if step.part == ASK]
+        assert set(asked) == {CLIENT}

@@ -31,6 +31,7 @@ from thinwire.lab.spread import Spread, ratios
 from thinwire.perf.calibration import Calibration
 from thinwire.perf.measured import forecast_measured
 from thinwire.perf.probe import probe_codecs, probe_link
+from thinwire.perf.step import StepTimes
 from thinwire.plans.plan import HORIZON
 
 WARM_UP_TURNS = 1  # and a few steps in each
@@ -52,6 +53,7 @@ class Variant:
     times: list[float] = field(default_factory=list)
 
     last_s: float = 0.0
+    clock_ms: dict[str, float] = field(default_factory=dict)  # where the exchange's time went, last turn
 
     def turn(self) -> float:
         """The mean of some steps one behind the other, as in training; the first of them is not counted.
@@ -60,8 +62,11 @@ class Variant:
         """
         if self.last_s < LONG_S:
             timed(self.step)
+        before = self.training.clock()
         steps = 2 if self.last_s < LONG_S else 1
         self.last_s = sum(timed(self.step)[0] for _ in range(steps)) / steps
+        after = self.training.clock()
+        self.clock_ms = {name: round(1e3 * (after[name] - before[name]) / steps, 3) for name in after}
         return self.last_s
 
     def step(self) -> None:
@@ -86,6 +91,9 @@ class Training:
             self.model, self.compressor = hooked.model, hooked.compressor
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
         self.x, self.y = card.example(job.batch, seed=dist.get_rank())
+
+    def clock(self) -> dict[str, float]:
+        return {} if self.compressor is None else dict(self.compressor.engine.clock.seconds)
 
     def go_to(self, step: int) -> None:
         self.compressor.engine.finite_steps = step
@@ -118,7 +126,7 @@ def main(path: Path) -> None:
     variants, notes = _variants(job)
     repeats = _take_turns(variants, job)
     if dist.get_rank() == 0:
-        record = _record(job, floor, calibration, forecasts, variants)
+        record = _record(floor, calibration, forecasts, variants)
         told = {**record, **notes, "repeats": repeats, "inputs_s": round(inputs_s, 2)}
         print(json.dumps({"row": "result", **told}), flush=True)
     leave()
@@ -126,21 +134,25 @@ def main(path: Path) -> None:
 
 def _inputs(job: CellJob) -> tuple[Floor, Calibration]:
     """Computing, the link and the codecs, each while all workers run: nothing of this is a codec's step."""
+    begin = time.perf_counter()
     floor = FloorTraining(model_card(job.model), job.batch).floor(FLOOR_REPEATS)
+    _say("floor", seconds=time.perf_counter() - begin)
     group = TorchGroup()
     group.connect()
+    _say("connected", seconds=time.perf_counter() - begin)
     linked = probe_link(group, CPU, job.probe_s)
+    _say("linked", seconds=time.perf_counter() - begin)
     speeds, contends = probe_codecs(group, CPU, job.codecs, seconds=job.probe_s)
     group.close()
     return floor, linked.with_speeds(speeds, contends)
 
 
-def _forecast(job: CellJob, floor: Floor, calibration: Calibration) -> dict[str, float]:
-    """Milliseconds by name of hook, or of hook and phase."""
+def _forecast(job: CellJob, floor: Floor, calibration: Calibration) -> dict[str, StepTimes]:
+    """By name of hook, or of hook and phase."""
     codecs = [BASE, *job.codecs]
     made = forecast_measured(codecs, floor.buckets, job.workers, calibration, floor.compute)
     return {
-        _phase_name(one.codec, phase.name): 1e3 * phase.times.step_s
+        _phase_name(one.codec, phase.name): phase.times
         for one in made
         for phase in one.phases
         if phase.share >= RARE
@@ -200,19 +212,19 @@ def _take_turns(variants: list[Variant], job: CellJob) -> int:
 
 
 def _record(
-    job: CellJob, floor: Floor, calibration: Calibration, forecasts: dict[str, float], variants: list[Variant]
+    floor: Floor, calibration: Calibration, forecasts: dict[str, StepTimes], variants: list[Variant]
 ) -> Record:
     times = {variant.name: variant.times for variant in variants}
     spreads = {name: Spread.of(1e3 * s for s in values) for name, values in times.items()}
-    compute = asdict(floor.compute)
     return {
-        "forecast_ms": {name: round(ms, 3) for name, ms in forecasts.items()},
+        "forecast_ms": {name: round(1e3 * one.step_s, 3) for name, one in forecasts.items()},
         "measured_ms": {name: round(spread.median, 3) for name, spread in spreads.items()},
         "quartiles_ms": {name: [round(q, 3) for q in spread.quartiles] for name, spread in spreads.items()},
         "speedup_vs_ddp": {name: round(s.median, 4) for name, s in ratios(times, BASE).items()},
         "aa_quartiles": [round(q, 4) for q in ratios(times, BASE)[AGAIN].quartiles],
         "shares": {variant.name: variant.share for variant in variants if variant.share < 1},
-        "compute": compute,
+        "clock_ms": {variant.name: variant.clock_ms for variant in variants if variant.clock_ms},
+        "compute": asdict(floor.compute),
         "buckets": [[[list(layer.shape), layer.kind] for layer in bucket] for bucket in floor.buckets],
         "calibration": calibration.to_json(),
     }

@@ -54,6 +54,10 @@ def test_a_pace_is_straight_between_its_points_and_goes_on_behind_them() -> None
 def test_a_pace_never_falls_and_refuses_nonsense() -> None:
     assert Pace.of(ALL_REDUCE, (1, 2, 3), (2.0, 1.0, 3.0)).taken_s == (2.0, 2.0, 3.0)
     assert Pace.of(ALL_REDUCE, (1, 2), (1.0, 1.0)).seconds(1e9) == 1.0
+    company = Pace.of(ALL_REDUCE, (1, 2), (1.0, 2.0), (0.5, 3.0), (-1.0, 9.0))
+    assert company.busy.taken_s == (1.0, 3.0)
+    assert company.lost is not None
+    assert company.lost.taken_s == (0.0, 3.0)
     for nbytes, taken in (((), ()), ((1, 2), (1.0,)), ((2, 1), (1.0, 1.0)), ((1,), (-1.0,))):
         with pytest.raises(LabError, match="pace of all_reduce"):
             Pace(ALL_REDUCE, nbytes, taken)
@@ -160,7 +164,9 @@ def test_all_ranks_hold_the_same_numbers_and_phases_are_apart() -> None:
     }
     assert all(speed.an_element >= 0 and speed.parcel >= 0 for speed in one.speeds.values())
     assert 0 <= one.contends <= 1
-    assert 0 <= one.wire_contends <= 1
+    for pace in one.link.paces:
+        assert all(busy >= alone for busy, alone in zip(pace.busy_s, pace.taken_s, strict=True))
+        assert all(lost <= busy for lost, busy in zip(pace.lost_s, pace.busy_s, strict=True))
     assert {pace.kind for pace in one.link.paces} == set(KINDS)
 
 

@@ -21,9 +21,9 @@ MAX_AGE_S = 7 * 24 * 3600.0
 class Calibration:
     """The link of a group, and codec speeds while all its workers run. The same numbers on all ranks.
 
-    `contends` and `wire_contends` are those of `perf.device.Device`: of a second of codec work (of travel)
-    beside the backward pass, the seconds by which that pass is held up. `speeds` go by the keys of
-    `perf.wire.speed_key`.
+    `contends` is that of `perf.device.Device`: of a second of codec work beside the backward pass, the
+    seconds by which that pass is held up; the link's paces say the same of travel. `speeds` go by the keys
+    of `perf.wire.speed_key`.
     """
 
     link: Link
@@ -32,7 +32,6 @@ class Calibration:
     made_s: float  # unix time
     speeds: Mapping[str, CodecSpeed] = field(default_factory=dict)
     contends: float = 1.0
-    wire_contends: float = 0.0
 
     def age_s(self, now_s: float | None = None) -> float:
         return (time.time() if now_s is None else now_s) - self.made_s
@@ -46,12 +45,12 @@ class Calibration:
 
     def with_link(self, other: Calibration) -> Calibration:
         """These codecs on the link of another calibration."""
-        return replace(self, link=other.link, wire_contends=other.wire_contends, made_s=other.made_s)
+        return replace(self, link=other.link, made_s=other.made_s)
 
     @property
     def device(self) -> Device:
         """A device for forecasts: codecs that were not probed have no speed on it."""
-        return Device("measured", 0.0, float("inf"), 1.0, self.contends, "a probe", self.wire_contends)
+        return Device("measured", 0.0, float("inf"), 1.0, self.contends, "a probe")
 
     def speeds_of(self, keys: frozenset[str]) -> Speeds:
         """The measured speeds; refuses codecs that were not measured."""
@@ -72,7 +71,6 @@ class Calibration:
             "link": {**asdict(self.link), "paces": [pace.to_json() for pace in self.link.paces]},
             "speeds": {key: asdict(speed) for key, speed in self.speeds.items()},
             "contends": self.contends,
-            "wire_contends": self.wire_contends,
         }
 
     @classmethod
@@ -89,14 +87,14 @@ class Calibration:
             float(made["made_s"]),
             {str(key): CodecSpeed(**speed) for key, speed in made["speeds"].items()},
             float(made["contends"]),
-            float(made["wire_contends"]),
         )
 
     def __str__(self) -> str:
         link = self.link
         lines = [f"{self.world} workers: {1e6 * link.latency_s:,.0f} us, {link.bytes_per_s / 1e6:,.1f} MB/s"]
         lines += [
-            f"{pace.kind}: {pace.latency_s * 1e6:,.0f} us, then {pace.bytes_per_s / 1e6:,.1f} MB/s"
+            f"{pace.kind}: {1e6 * pace.latency_s:,.0f} us ({1e6 * pace.busy.latency_s:,.0f} while workers "
+            f"compute), then {pace.bytes_per_s / 1e6:,.1f} MB/s ({pace.busy.bytes_per_s / 1e6:,.1f})"
             for pace in self.link.paces
         ]
         lines += [
@@ -104,6 +102,4 @@ class Calibration:
             f"{1e6 * speed.parcel:.0f} us a call"
             for key, speed in self.speeds.items()
         ]
-        return "\n".join(
-            [*lines, f"beside the backward pass: codecs {self.contends:.2f}, wire {self.wire_contends:.2f}"]
-        )
+        return "\n".join([*lines, f"of a second of codec work the backward pass loses {self.contends:.2f} s"])

@@ -15,9 +15,10 @@ from thinwire.errors import LabError
 from thinwire.exchange.bucket import Bucket
 from thinwire.exchange.engine import Engine
 from thinwire.groups.base import Group
+from thinwire.perf.chore import Chore
 from thinwire.perf.echo import EchoGroup
 from thinwire.perf.speed import CodecSpeed
-from thinwire.perf.together import barrier, beside, medians, refuse_one, spin_for, synchronize
+from thinwire.perf.together import barrier, medians, refuse_one, synchronize
 from thinwire.perf.wire import speed_key
 from thinwire.plans.model import Model
 from thinwire.plans.plan import HORIZON, Plan
@@ -212,10 +213,11 @@ def _contends(group: Group, device: torch.device) -> float:
     """
     if device.type == "cuda":
         return 1.0
+    chores = Chore(), Chore()
     barrier(group, device)
-    alone = spin_for(SPIN_S)
+    alone = chores[0].rate(SPIN_S)
     barrier(group, device)
     other: list[float] = []
-    taken_s, rounds = beside(lambda: other.append(spin_for(SPIN_S)))
-    both = rounds / taken_s + other[0]
+    _, whole_s, rounds = chores[0].beside(lambda: other.append(chores[1].rate(SPIN_S)))
+    both = rounds / whole_s + other[0]
     return min(1.0, max(0.0, 2.0 - both / alone))

@@ -83,6 +83,16 @@ def seconds(topology: Topology, act: Act) -> float:
     return _FORMULAS[done.kind](topology, done.nbytes)
 
 
+def held_up(topology: Topology, act: Act, wire_contends: float) -> float:
+    """Seconds by which an act holds up the backward pass beside it: as measured, else a share of its time."""
+    if act.kind == ORDERED and topology.workers > 1:
+        return sum(held_up(topology, half, wire_contends) for half in _halves(act, topology.workers))
+    done = _as_done(act, topology.workers)
+    pace = topology.inter.pace(done.kind)
+    lost = None if pace is None or topology.workers == 1 else pace.lost
+    return wire_contends * seconds(topology, act) if lost is None else lost.seconds(done.nbytes)
+
+
 def sent_bytes(act: Act, workers: int) -> int:
     """What one worker sends in an act: the same rules as the engine's groups, which is tested."""
     if act.kind == ORDERED:

@@ -11,7 +11,7 @@ from thinwire.perf.compute import Compute, compute_of
 from thinwire.perf.device import Device
 from thinwire.perf.network import Network
 from thinwire.perf.speed import CodecSpeed, Speeds
-from thinwire.perf.step import BucketTimes, PartTimes, StepTimes, step_times
+from thinwire.perf.step import Beside, BucketTimes, PartTimes, StepTimes, step_times
 from thinwire.perf.topology import Topology
 from thinwire.perf.traffic import BucketTraffic, Message, Parcel, Traffic
 
@@ -131,11 +131,25 @@ def _phase(traffic: Traffic, setting: Setting, topology: Topology, way: str) -> 
         bucket_times(bucket, ready, topology, setting.speeds, inside)
         for bucket, ready in zip(traffic.buckets, setting.compute.ready_s, strict=True)
     ]
-    compute, device = setting.compute, setting.speeds.device
-    times = step_times(compute.forward_s, compute.backward_s, buckets, device.contends, device.wire_contends)
+    compute = setting.compute
+    beside = [
+        _beside(bucket, times, topology, setting.speeds)
+        for bucket, times in zip(traffic.buckets, buckets, strict=True)
+    ]
+    times = step_times(compute.forward_s, compute.backward_s, buckets, beside)
     acts = (act for bucket in traffic.buckets for act in bucket.acts)
     sent = sum(collectives.sent_bytes(act, topology.workers) for act in acts)
     return Phase(traffic.phase, traffic.share, times, sent)
+
+
+def _beside(bucket: BucketTraffic, alone: BucketTimes, topology: Topology, speeds: Speeds) -> Beside:
+    """The bucket beside the backward pass: on a busy link if one was measured, else by shares."""
+    contends, wire_contends = speeds.device.contends, speeds.device.wire_contends
+    if not topology.inter.paces:
+        return Beside.shared(alone, contends, wire_contends)
+    busy = bucket_times(bucket, alone.ready, topology.busy, speeds).stretched(1 + contends, 1.0)
+    lost = sum(collectives.held_up(topology, act, wire_contends) for act in bucket.acts)
+    return Beside(busy.taken_s, min(busy.taken_s, contends * alone.codec_s + lost))
 
 
 def bucket_times(

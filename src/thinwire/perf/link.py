@@ -49,6 +49,11 @@ class Link:
         """How long a kind of act takes here, if that was measured."""
         return next((pace for pace in self.paces if pace.kind == kind), None)
 
+    @property
+    def busy(self) -> Link:
+        """The link while all workers compute; the same if that was not measured."""
+        return replace(self, paces=tuple(pace.busy for pace in self.paces))
+
     def message(self, nbytes: float) -> float:
         """Seconds until one message of n bytes has arrived: alpha + n beta."""
         return self.latency_s + nbytes / self.bytes_per_s

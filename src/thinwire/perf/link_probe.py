@@ -14,17 +14,16 @@ from torch import Tensor
 
 from thinwire.groups.base import SMALL_BYTES, Group, Pending
 from thinwire.perf.calibration import Calibration
+from thinwire.perf.chore import Chore
 from thinwire.perf.link import Link
 from thinwire.perf.machine import machine_kind
 from thinwire.perf.pace import Pace
 from thinwire.perf.together import (
     CPU,
     barrier,
-    beside,
     first_bytes,
     medians,
     refuse_one,
-    spin_for,
     synchronize,
 )
 from thinwire.perf.traffic import ALL_GATHER, ALL_REDUCE, ALL_REDUCE_HALF, ALL_TO_ALL
@@ -67,15 +66,14 @@ def probe_link(group: Group, device: torch.device = CPU, seconds: float = SECOND
 
     1. of each kind acts of growing size, as far as its share of the time goes; medians, first over repeats,
        then over ranks
-    2. a long all-reduce while every rank keeps a core busy: what the wire takes from the backward pass
+    2. the same while every rank computes: acts then wait for their turns on the cores, and hold up computing
     """
     refuse_one(group)
     barrier(group, device)
-    paces = tuple(_pace(group, device, kind, 0.8 * seconds / len(_KINDS)) for kind in _KINDS)
-    contends = 0.0 if device.type == "cuda" else _wire_contends(group, paces[0], 0.2 * seconds)
+    paces = tuple(_pace(group, device, kind, seconds / len(_KINDS)) for kind in _KINDS)
     (made_s,) = medians(group, [time.time()], device)
     machine = first_bytes(group, machine_kind().encode(), device).decode()
-    return Calibration(_link(paces, group.size), group.size, machine, made_s, wire_contends=contends)
+    return Calibration(_link(paces, group.size), group.size, machine, made_s)
 
 
 def _link(paces: tuple[Pace, ...], world: int) -> Link:
@@ -92,11 +90,20 @@ def _pace(group: Group, device: torch.device, kind: str, seconds: float) -> Pace
     taken: list[float] = []
     for size in dict.fromkeys(_act_bytes(kind, sent, group.size) for sent in SENT_BYTES):
         expected = _expected(sizes, taken, size)
-        if len(sizes) > 1 and MIN_REPEATS * expected > seconds:
+        if len(sizes) > 1 and 3 * MIN_REPEATS * expected > seconds:  # alone, and in company twice as long
             break
-        taken.append(_timed(group, device, kind, size, seconds / 3))
+        taken.append(_timed(group, device, kind, size, seconds / 6))
         sizes.append(size)
-    return Pace.of(kind, sizes, taken)
+    if device.type == "cuda":  # its processors do not move the bytes
+        return Pace.of(kind, sizes, taken)
+    chore = Chore()
+    alone = _rate(group, chore)
+    pairs = [
+        _in_company(group, kind, size, one, chore, alone, seconds / 12)
+        for size, one in zip(sizes, taken, strict=True)
+    ]
+    busy, lost = zip(*pairs, strict=True)
+    return Pace.of(kind, sizes, taken, busy, lost)
 
 
 def _expected(sizes: list[int], taken: list[float], size: int) -> float:
@@ -115,36 +122,46 @@ def _act_bytes(kind: str, sent: int, world: int) -> int:
     return unit * math.ceil(max(size, least) / unit)
 
 
-def _timed(group: Group, device: torch.device, kind: str, size: int, seconds: float) -> float:
-    """The median act of so many bytes; what all ranks found out so far says how often it is repeated."""
-    buffer = torch.zeros(size, dtype=torch.uint8, device=device)
-    room = torch.empty(size * (group.size if kind == ALL_GATHER else 1), dtype=torch.uint8, device=device)
+class _Acts:
+    """Acts of one kind and size, one behind the other."""
 
-    def act() -> float:
+    def __init__(self, group: Group, device: torch.device, kind: str, size: int) -> None:
+        self.group, self.device, self.kind = group, device, _KINDS[kind]
+        self.buffer = torch.zeros(size, dtype=torch.uint8, device=device)
+        room = size * (group.size if kind == ALL_GATHER else 1)
+        self.room = torch.empty(room, dtype=torch.uint8, device=device)
+
+    def act(self) -> float:
         start = time.perf_counter()
-        _KINDS[kind].start(group, buffer, room).wait()
-        synchronize(device)
+        self.kind.start(self.group, self.buffer, self.room).wait()
+        synchronize(self.device)
         return time.perf_counter() - start
 
-    first = medians(group, [act()], device)[0]
+
+def _timed(group: Group, device: torch.device, kind: str, size: int, seconds: float) -> float:
+    """The median act of so many bytes; what all ranks found out so far says how often it is repeated."""
+    acts = _Acts(group, device, kind, size)
+    (first,) = medians(group, [acts.act()], device)
     repeats = max(MIN_REPEATS, min(MAX_REPEATS, int(seconds / max(first, 1e-6))))
     barrier(group, device)
-    return medians(group, [statistics.median(act() for _ in range(repeats))], device)[0]
+    return medians(group, [statistics.median(acts.act() for _ in range(repeats))], device)[0]
 
 
-def _wire_contends(group: Group, pace: Pace, seconds: float) -> float:
-    """Seconds that a core's work is held up by, for a second that the wire is busy (all ranks at once)."""
-    size = pace.nbytes[-1]
-    buffer = torch.zeros(size // 4)
-    acts = max(1, min(MAX_REPEATS, int(seconds / 2 / pace.seconds(size))))
+def _rate(group: Group, chore: Chore) -> float:
+    """Rounds a second that a worker computes while all do."""
+    chore.round()
     barrier(group)
-    alone = spin_for(SPIN_S)
+    return medians(group, [chore.rate(SPIN_S)])[0]
+
+
+def _in_company(
+    group: Group, kind: str, size: int, alone_s: float, chore: Chore, rate: float, seconds: float
+) -> tuple[float, float]:
+    """Mean seconds of an act while all workers compute, and by how much it holds that up."""
+    acts = _Acts(group, CPU, kind, size)
+    repeats = max(MIN_REPEATS, min(MAX_REPEATS, int(seconds / max(2 * alone_s, 1e-3))))
+    acts.act()
     barrier(group)
-
-    def travel() -> None:
-        for _ in range(acts):
-            group.all_reduce(buffer).wait()
-
-    taken_s, rounds = beside(travel)
-    lost = (taken_s - rounds / alone) / (acts * pace.seconds(size))
-    return min(1.0, max(0.0, medians(group, [lost])[0]))
+    taken_s, whole_s, rounds = chore.beside(lambda: [acts.act() for _ in range(repeats)])
+    busy, lost = medians(group, [taken_s / repeats, (whole_s - rounds / rate) / repeats])
+    return busy, lost

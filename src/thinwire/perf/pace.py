@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 from thinwire.errors import LabError
@@ -18,6 +19,9 @@ class Pace:
     8 workers on 2 cores walks 14 hops, and each is a turn of the scheduler. Below the smallest size it is
     the smallest one's time.
 
+    `busy_s` is the same while all workers compute: an act then waits for its turns on the cores. `lost_s` is
+    how long it holds up what they compute. Empty: nobody looked, an act takes what it takes alone.
+
     >>> Pace("all_reduce", (1000, 2000), (0.5, 1.0)).seconds(4000)
     2.0
     """
@@ -25,6 +29,8 @@ class Pace:
     kind: str
     nbytes: tuple[int, ...]
     taken_s: tuple[float, ...]
+    busy_s: tuple[float, ...] = ()
+    lost_s: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.nbytes or len(self.nbytes) != len(self.taken_s):
@@ -36,13 +42,29 @@ class Pace:
             raise LabError(f"pace of {self.kind}: sizes must grow and times be 0 or above: measure anew")
 
     @classmethod
-    def of(cls, kind: str, nbytes: Sequence[int], taken_s: Sequence[float]) -> Pace:
-        """From measurements; more bytes never take less time, whatever the noise says."""
-        rising, most = [], 0.0
-        for one in taken_s:
-            most = max(most, one)
-            rising.append(most)
-        return cls(kind, tuple(nbytes), tuple(rising))
+    def of(
+        cls,
+        kind: str,
+        nbytes: Sequence[int],
+        taken_s: Sequence[float],
+        busy_s: Sequence[float] = (),
+        lost_s: Sequence[float] = (),
+    ) -> Pace:
+        """From measurements; more bytes never take less time, and company never saves any, noise or not."""
+        alone = _rising(taken_s)
+        busy = _rising([max(pair) for pair in zip(busy_s, alone, strict=False)])
+        lost = _rising([min(max(0.0, one), most) for one, most in zip(lost_s, busy, strict=False)])
+        return cls(kind, tuple(nbytes), alone, busy, lost)
+
+    @property
+    def busy(self) -> Pace:
+        """How long acts take while all workers compute."""
+        return replace(self, taken_s=self.busy_s or self.taken_s, busy_s=(), lost_s=())
+
+    @property
+    def lost(self) -> Pace | None:
+        """How long acts hold up what workers compute, if that was measured."""
+        return replace(self, taken_s=self.lost_s, busy_s=(), lost_s=()) if self.lost_s else None
 
     @property
     def latency_s(self) -> float:
@@ -66,8 +88,14 @@ class Pace:
         return t0 + (t1 - t0) * (nbytes - n0) / (n1 - n0)
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "nbytes": list(self.nbytes), "taken_s": list(self.taken_s)}
+        times = {name: list(getattr(self, name)) for name in ("taken_s", "busy_s", "lost_s")}
+        return {"kind": self.kind, "nbytes": list(self.nbytes), **times}
 
     @classmethod
     def from_json(cls, made: Mapping[str, Any]) -> Pace:
-        return cls(str(made["kind"]), tuple(map(int, made["nbytes"])), tuple(map(float, made["taken_s"])))
+        times = (tuple(map(float, made[name])) for name in ("taken_s", "busy_s", "lost_s"))
+        return cls(str(made["kind"]), tuple(map(int, made["nbytes"])), *times)
+
+
+def _rising(values: Sequence[float]) -> tuple[float, ...]:
+    return tuple(accumulate(values, max))

@@ -8,13 +8,16 @@ The thread takes a bucket when it is ready and the one before is done. For each 
     every part:  wait | decode
     finish
 
-so a step is forward + max(backward, the last bucket's end).
+so a step is forward + max(backward, the last bucket's end). Beside the backward pass both are slower: what
+a bucket takes there (`Beside`) and what it takes alone are two numbers, and a bucket that outlives the pass
+goes on at the second.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,16 @@ class PartTimes:
     merge: float = 0.0
     back: float | None = None  # None: nothing comes back, what went out is decoded
     decode: float = 0.0
+
+    def stretched(self, codec: float, wire: float) -> PartTimes:
+        return PartTimes(
+            codec * self.encode,
+            wire * self.out,
+            codec * self.keep,
+            codec * self.merge,
+            None if self.back is None else wire * self.back,
+            codec * self.decode,
+        )
 
     @property
     def codec_s(self) -> float:
@@ -60,12 +73,39 @@ class BucketTimes:
         inside = self.before + self.after
         return self.agree + inside + sum(part.wire_s for parts in self.routes for part in parts)
 
-    def end(self, start: float) -> float:
-        """When the thread is done with this bucket if it begins at `start`."""
-        now = start + self.before + self.prepare + self.agree
+    @property
+    def taken_s(self) -> float:
+        """From when the thread begins with this bucket until it is done."""
+        now = self.before + self.prepare + self.agree
         for parts in self.routes:
             now = _travel(parts, now)
         return now + self.finish + self.after
+
+    def stretched(self, codec: float, wire: float) -> BucketTimes:
+        """The same bucket where codecs and wire take so many times as long."""
+        return replace(
+            self,
+            routes=tuple(tuple(part.stretched(codec, wire) for part in parts) for parts in self.routes),
+            prepare=codec * self.prepare,
+            agree=wire * self.agree,
+            finish=codec * self.finish,
+            before=wire * self.before,
+            after=wire * self.after,
+        )
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A bucket beside the backward pass: how long it takes there, and by how much it holds that pass up."""
+
+    taken_s: float
+    lost_s: float
+
+    @classmethod
+    def shared(cls, bucket: BucketTimes, contends: float, wire_contends: float) -> Beside:
+        """Two that want one core: each second of the one is a second more for the other."""
+        slower = bucket.stretched(1 + contends, 1 + wire_contends)
+        return cls(slower.taken_s, contends * bucket.codec_s + wire_contends * bucket.wire_s)
 
 
 @dataclass(frozen=True)
@@ -89,28 +129,24 @@ class StepTimes:
 
 
 def step_times(
-    forward_s: float,
-    backward_s: float,
-    buckets: Sequence[BucketTimes],
-    contends: float = 0.0,
-    wire_contends: float = 0.0,
+    forward_s: float, backward_s: float, buckets: Sequence[BucketTimes], beside: Sequence[Beside] = ()
 ) -> StepTimes:
-    """Serves the buckets in order.
-
-    What goes on during the backward pass may prolong it: by `contends` of the codecs' time, and by
-    `wire_contends` of the wire's, where processors move the bytes.
+    """Serves the buckets in order; without `beside` nothing holds up anything.
 
     >>> wire = BucketTimes(ready=2.0, routes=((PartTimes(out=3.0),),))
     >>> step_times(1.0, 2.0, [wire]).step_s
     6.0
     """
-    free = delay = 0.0
-    for bucket in buckets:
-        start = max(free, bucket.ready + delay)
-        free = bucket.end(start)
-        beside = max(0.0, backward_s + delay - start)  # what is left of the backward pass
-        delay += min(beside, contends * bucket.codec_s + wire_contends * bucket.wire_s)
-    step_s = forward_s + max(backward_s + delay, free)
+    company = beside or [Beside.shared(bucket, 0.0, 0.0) for bucket in buckets]
+    now = done = 0.0  # since the backward pass began; seconds of it that are done
+    for bucket, slower in zip(buckets, company, strict=True):
+        now, done = now + max(0.0, bucket.ready - done), max(done, bucket.ready)
+        pace = max(0.0, 1 - slower.lost_s / slower.taken_s) if slower.taken_s else 1.0  # of the backward pass
+        left = max(0.0, backward_s - done)
+        spent = min(slower.taken_s, left / pace if pace else math.inf)
+        rest = 1 - spent / slower.taken_s if slower.taken_s else 1.0  # of the bucket, when that pass is over
+        now, done = now + spent + rest * bucket.taken_s, done + pace * spent
+    step_s = forward_s + now + max(0.0, backward_s - done)
     codec_s = sum(bucket.codec_s for bucket in buckets)
     return StepTimes(forward_s + backward_s, codec_s, sum(bucket.wire_s for bucket in buckets), step_s)
 

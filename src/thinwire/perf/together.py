@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import statistics
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -15,8 +12,6 @@ from thinwire.errors import LabError
 from thinwire.groups.base import Group
 
 CPU = torch.device("cpu")
-_SPIN_BYTES = 1 << 16
-_SPUN = bytes(_SPIN_BYTES)
 
 
 def refuse_one(group: Group) -> None:
@@ -64,42 +59,3 @@ def gathered_bytes(group: Group, data: bytes, device: torch.device = CPU) -> lis
 def first_bytes(group: Group, data: bytes, device: torch.device = CPU) -> bytes:
     """What the first rank has, on all ranks."""
     return gathered_bytes(group, data, device)[0]
-
-
-def spin(stop: Callable[[], bool]) -> int:
-    """Keeps one core busy, without the interpreter's lock, until told to stop: rounds done."""
-    rounds = 0
-    while not stop():
-        hashlib.blake2b(_SPUN).digest()
-        rounds += 1
-    return rounds
-
-
-def spin_for(seconds: float) -> float:
-    """Rounds a second of one thread."""
-    start = time.perf_counter()
-    rounds = spin(lambda: time.perf_counter() - start >= seconds)
-    return rounds / (time.perf_counter() - start)
-
-
-def beside(work: Callable[[], object]) -> tuple[float, float]:
-    """Seconds that `work` takes on a thread of its own while this thread spins, and rounds spun meanwhile."""
-    over = threading.Event()
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:  # raised below, on the thread that asked
-            errors.append(error)
-        finally:
-            over.set()
-
-    start = time.perf_counter()
-    thread = threading.Thread(target=run, name="thinwire probe")
-    thread.start()
-    rounds = spin(over.is_set)
-    thread.join()
-    for error in errors:
-        raise error
-    return time.perf_counter() - start, rounds

@@ -41,5 +41,10 @@ class Topology:
         """The workers of one node."""
         return replace(self, nodes=1)
 
+    @property
+    def busy(self) -> Topology:
+        """As its workers see it while all of them compute."""
+        return replace(self, inter=self.inter.busy, intra=self.intra.busy)
+
     def with_nodes(self, nodes: int) -> Topology:
         return replace(self, nodes=nodes)

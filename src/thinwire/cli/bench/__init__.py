@@ -6,13 +6,14 @@ import typer
 
 from thinwire.cli.bench.digests import digests
 from thinwire.cli.bench.exchange import exchange
+from thinwire.cli.bench.grid import grid
 from thinwire.cli.bench.kernels import kernels
 from thinwire.cli.bench.memory import memory
 from thinwire.cli.bench.step import step
 
 bench = typer.Typer(
-    help="Measure kernels, one exchange or one training step (interleaved), or print digests of results.",
+    help="Measure kernels, an exchange, a training step, a grid of forecasts; or print digests of results.",
     no_args_is_help=True,
 )
-for command in (kernels, exchange, step, digests, memory):
+for command in (kernels, exchange, step, grid, digests, memory):
     bench.command()(command)

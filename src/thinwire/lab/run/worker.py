@@ -122,12 +122,13 @@ def work(job_file: Path) -> NoReturn:
     """Join the group, do the job, leave the group and end."""
     job, rank = read_training_job(job_file), int(os.environ["RANK"])
     join(job_file)
-    recipe = job.recipe
+    recipe, task = job.recipe, open_task(Path(job.task_folder))
+    total_steps = recipe.num_steps(len(task.train))
     trainer = Trainer(
         recipe,
-        open_task(Path(job.task_folder)),
+        task,
         rank,
-        hook=lambda net: attach(net, recipe.codec, recipe.seed, job.link_rate),
+        hook=lambda net: attach(net, recipe.codec, recipe.seed, job.link_rate, total_steps),
         reference=job.reference,
     )
     meter = meter_for(recipe, trainer.num_parameters, trainer.compressor, job.counters)

@@ -27,8 +27,8 @@ from rank import Leave, Raised
 
 ANSWER_S = 60.0  # longer than any group timeout used in these tests: an answer that takes longer is a hang
 LEAVE_S = 20.0
-# Some virtual machines name AMX among their CPU's flags and then refuse its instructions: torch's own products
-# of bfloat16 end there by SIGILL, with no line of ours in them.
+# Some virtual machines name AMX among their CPU's flags and then refuse its instructions: torch's own
+# products of bfloat16 end there by SIGILL, with no line of ours in them.
 NO_AMX = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
 
 
@@ -48,7 +48,9 @@ class Server:
     """The fork server of a test session (see forkserver.py)."""
 
     def __enter__(self) -> Server:
+        self._cache = tempfile.TemporaryDirectory(prefix="thinwire-cache-")  # calibrations of these teams
         env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **NO_AMX}
+        env["XDG_CACHE_HOME"] = self._cache.name
         self._process = self.popen(
             [sys.executable, str(Path(__file__).with_name("forkserver.py"))],
             stdin=subprocess.PIPE,
@@ -63,6 +65,7 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
+        self._cache.cleanup()
 
     def fork(self, **spec: Any) -> int:
         pid = self._ask({"fork": spec})

@@ -73,7 +73,7 @@ class Pilot:
         self._strayed = False  # the window before this one was not as decided
         self._resumed = False  # a decision was loaded, and the link has yet to be looked at
         self._forecast_s: dict[str, float] = {}
-        self._times: dict[str, list[float]] = {}
+        self._rounds: dict[str, list[float]] = {}  # seconds of a step, by codec and round of trials
         self._windows = 0  # watched since the decision
         self._stages: Iterator[Stage] = iter(())
         self._stage = Stage(DENSE, 0, 0)
@@ -119,7 +119,7 @@ class Pilot:
     def _start(self) -> None:
         """Everything is measured from here on."""
         self.decided = self._strayed = False
-        self._times, self._windows = {}, 0
+        self._rounds, self._windows = {}, 0
         self._stages = self._first() if self.codecs else iter(())
         self._stage = Stage(self.codec, 0, 0)
         if not self.codecs:
@@ -129,6 +129,8 @@ class Pilot:
         """What is measured before a decision, one stage behind the other."""
         yield Stage(DENSE, WARM_UP, DENSE_STEPS)
         tried = self._shortlist()
+        if tried:
+            self._rounds.clear()  # plain DDP is measured again, between the others
         for _ in range(ROUNDS if tried else 0):
             for codec in (*tried, DENSE):
                 yield Stage(codec, SWITCH_STEPS, TRIAL_STEPS)
@@ -139,7 +141,8 @@ class Pilot:
         if self.decided:
             self._watch(times)
         else:
-            self._times.setdefault(self._stage.codec, []).extend(times)
+            if times:
+                self._rounds.setdefault(self._stage.codec, []).append(median(times))
             stage = next(self._stages, None)
             if stage is None:
                 self._decide()
@@ -165,10 +168,9 @@ class Pilot:
         return tuple(sorted(hopeful, key=lambda codec: self._forecast_s[codec])[:TRIES])
 
     def _decide(self) -> None:
-        codecs = sorted(self._times)
-        numbers = self.helm.agree([median(self._times[codec]) for codec in codecs])
-        measured = dict(zip(codecs, numbers, strict=True))
-        self._settle(decide(measured, self._forecast_s, self.step, self.helm.link_s()))
+        agreed = iter(self.helm.agree([s for rounds in self._rounds.values() for s in rounds]))
+        rounds_s = {codec: [next(agreed) for _ in rounds] for codec, rounds in self._rounds.items()}
+        self._settle(decide(rounds_s, self._forecast_s, self.step, self.helm.link_s()))
 
     def _settle(self, decision: Decision) -> None:
         self.decisions.append(decision)

@@ -248,7 +248,7 @@ def _print_sweep(
     ranges: dict[str, Range],
     nodes: dict[int, list[Row]],
 ) -> None:
-    from thinwire.perf.page import write_page
+    from thinwire.lab.report.plan_page import write_page
     from thinwire.perf.picture import write_sweep
     from thinwire.perf.tables import headline, swept, text
 

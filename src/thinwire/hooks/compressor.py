@@ -99,8 +99,10 @@ class Compressor:
         )
         self._release_with(self)
         if quality is not None and module is not None:
-            plan_of = _plans(policy, Model.of(module), group.size)
-            self.pilot = Pilot(quality, Helm(self.engine, self._worker.call, plan_of, self._step_layouts))
+            model = Model.of(module)
+            plan_of = _plans(policy, model, group.size)
+            helm = Helm(self.engine, self._worker.call, model, plan_of, self._step_layouts)
+            self.pilot = Pilot(quality, helm)
 
     @property
     def plan(self) -> Plan:

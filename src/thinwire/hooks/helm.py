@@ -9,12 +9,21 @@ from typing import Any
 import torch
 
 from thinwire.auto.pace import Passes
+from thinwire.auto.qualities import DENSE
 from thinwire.exchange.engine import Engine
+from thinwire.perf.calibration import Calibration
+from thinwire.perf.compute import Compute
+from thinwire.perf.measured import bucket_layers, forecast_measured
+from thinwire.perf.probe import probe_link
+from thinwire.perf.store import calibrated
+from thinwire.perf.wire import DDP
+from thinwire.plans.model import Model
 from thinwire.plans.plan import Plan
 from thinwire.tensors.layout import Layout
 
 MESSAGE_NUMEL = 1 << 18  # 1 MB: long enough to see a link's rate
 MESSAGES = 3
+LINK_SECONDS = 0.3  # of the probe
 
 Call = Callable[[Callable[[], Any]], Any]
 
@@ -23,9 +32,14 @@ class Helm:
     """Switches the engine's plan, and asks the group for what all ranks know alike."""
 
     def __init__(
-        self, engine: Engine, call: Call, plan_of: Callable[[str], Plan], buckets: Sequence[Layout]
+        self,
+        engine: Engine,
+        call: Call,
+        model: Model,
+        plan_of: Callable[[str], Plan],
+        buckets: Sequence[Layout],
     ) -> None:
-        self._engine, self._call, self._plan_of = engine, call, plan_of
+        self._engine, self._call, self._model, self._plan_of = engine, call, model, plan_of
         self._buckets = buckets  # of the last step
 
     def adopt(self, codec: str) -> None:
@@ -48,8 +62,23 @@ class Helm:
         return seconds
 
     def forecasts(self, codecs: Sequence[str], passes: Passes) -> dict[str, float]:
-        """Seconds of a step by codec, as the performance model says; collective."""
-        return dict.fromkeys(codecs, passes.rest_s)
+        """Seconds of a step by codec, as the performance model says; collective.
+
+        Codec speeds may come from the cache, the link is measured now: it is what changes.
+        """
+        calibration: Calibration = self._call(lambda: self._calibration(codecs))
+        compute = Compute(1, passes.rest_s, passes.ready_s[-1], passes.ready_s)
+        buckets = bucket_layers(self._model, [layout.names for layout in self._buckets])
+        world = self._engine.group.size
+        made = forecast_measured([_ddp(codec) for codec in codecs], buckets, world, calibration, compute)
+        both = zip(codecs, made, strict=True)
+        return {codec: one.step_s for codec, one in both if one.refusal is None}
+
+    def _calibration(self, codecs: Sequence[str]) -> Calibration:
+        group, device = self._engine.group, self._engine.context.device
+        with group.aside():
+            known = calibrated(group, device, [codec for codec in codecs if codec != DENSE])
+            return known.with_link(probe_link(group, device, LINK_SECONDS))
 
     def _largest(self, numbers: Sequence[float]) -> list[float]:
         """Bit patterns of floats that are not negative are ordered as these are."""
@@ -69,3 +98,8 @@ class Helm:
                 group.all_reduce(message).wait()
                 best = min(best, time.perf_counter() - start)
         return self._largest([best])[0]
+
+
+def _ddp(codec: str) -> str:
+    """To send everything is DDP's own way here."""
+    return DDP if codec == DENSE else codec

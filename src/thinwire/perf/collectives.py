@@ -19,6 +19,7 @@ from thinwire.perf.topology import Topology
 from thinwire.perf.traffic import (
     ALL_GATHER,
     ALL_REDUCE,
+    ALL_REDUCE_HALF,
     ALL_REDUCE_MAX,
     ALL_TO_ALL,
     ORDERED,
@@ -70,29 +71,45 @@ def hierarchical(topology: Topology, nbytes: float, between_s: float) -> float:
 
 def seconds(topology: Topology, act: Act) -> float:
     """An act of the engine, as its group does it: short messages go straight to every peer."""
-    p, nbytes = topology.workers, act.nbytes
+    p = topology.workers
     if p == 1:
         return 0.0
     if act.kind == ORDERED:
         return sum(seconds(topology, half) for half in _halves(act, p))
-    short = nbytes <= SMALL_BYTES
-    if act.kind == ALL_REDUCE or (act.kind == ALL_REDUCE_MAX and not short):
-        return all_reduce(topology, nbytes)
-    if act.kind == ALL_TO_ALL or short:
-        return all_to_all(topology, nbytes if act.kind == ALL_TO_ALL else p * nbytes)
-    assert act.kind == ALL_GATHER
-    return all_gather(topology, nbytes)
+    done = _as_done(act, p)
+    pace = topology.inter.pace(done.kind)
+    if pace is not None:
+        return pace.seconds(done.nbytes)
+    return _FORMULAS[done.kind](topology, done.nbytes)
 
 
 def sent_bytes(act: Act, workers: int) -> int:
     """What one worker sends in an act: the same rules as the engine's groups, which is tested."""
     if act.kind == ORDERED:
         return sum(sent_bytes(half, workers) for half in _halves(act, workers))
-    if act.kind == ALL_REDUCE or (act.kind == ALL_REDUCE_MAX and act.nbytes > SMALL_BYTES):
-        return 2 * (workers - 1) * act.nbytes // workers
-    if act.kind == ALL_TO_ALL:
-        return act.nbytes // workers * (workers - 1)
-    return act.nbytes * (workers - 1)
+    done = _as_done(act, workers)
+    if done.kind in (ALL_REDUCE, ALL_REDUCE_HALF):
+        return 2 * (workers - 1) * done.nbytes // workers
+    if done.kind == ALL_TO_ALL:
+        return done.nbytes // workers * (workers - 1)
+    return done.nbytes * (workers - 1)
+
+
+_FORMULAS = {
+    ALL_REDUCE: all_reduce,
+    ALL_REDUCE_HALF: all_reduce,
+    ALL_TO_ALL: all_to_all,
+    ALL_GATHER: all_gather,
+}
+
+
+def _as_done(act: Act, workers: int) -> Act:
+    """The collective that a group makes of an act: short messages go straight to every peer."""
+    if act.kind == ALL_REDUCE_MAX and act.nbytes > SMALL_BYTES:
+        return Act(ALL_REDUCE, act.nbytes)
+    if act.kind in (ALL_GATHER, ALL_REDUCE_MAX) and act.nbytes <= SMALL_BYTES:
+        return Act(ALL_TO_ALL, workers * act.nbytes)
+    return act
 
 
 def _halves(act: Act, workers: int) -> tuple[Act, Act]:

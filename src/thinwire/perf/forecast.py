@@ -142,14 +142,19 @@ def bucket_times(
     bucket: BucketTraffic, ready_s: float, topology: Topology, speeds: Speeds, inside: Topology | None = None
 ) -> BucketTimes:
     """Seconds of a bucket's stages; `inside`: the workers of a node, whose raw sums leaders exchange."""
-    parcels = [parcel for messages in bucket.routes for message in messages for parcel in message.parcels]
+    parcels = [
+        (parcel, _speed(parcel, speeds, message.back is not None))
+        for messages in bucket.routes
+        for message in messages
+        for parcel in message.parcels
+    ]
     alone = topology.workers == 1
     return BucketTimes(
         ready_s,
         () if alone else tuple(tuple(_part(m, topology, speeds) for m in ms) for ms in bucket.routes),
-        prepare=0.0 if alone else sum(_speed(p, speeds).prepare * p.numel for p in parcels),
+        prepare=0.0 if alone else sum(_before(parcel, speed) for parcel, speed in parcels),
         agree=sum(collectives.seconds(topology, act) for act in bucket.agree),
-        finish=0.0 if alone else sum(_speed(p, speeds).finish * p.numel for p in parcels),
+        finish=0.0 if alone else sum(speed.finish * parcel.numel for parcel, speed in parcels),
         before=0.0 if inside is None else collectives.all_reduce(inside, 4 * bucket.numel),
         after=0.0 if inside is None else collectives.broadcast(inside, 4 * bucket.numel),
     )
@@ -171,4 +176,9 @@ def _part(message: Message, topology: Topology, speeds: Speeds) -> PartTimes:
 
 
 def _speed(parcel: Parcel, speeds: Speeds, sharded: bool = False) -> CodecSpeed:
-    return speeds.of(parcel.codec, parcel.remembers, sharded)
+    return speeds.of(parcel.codec, parcel.remembers, sharded, parcel.key)
+
+
+def _before(parcel: Parcel, speed: CodecSpeed) -> float:
+    """What comes before ranks agree; what every call and every tensor costs is counted here."""
+    return speed.prepare * parcel.numel + speed.tensor * parcel.num_tensors + speed.parcel

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from thinwire.errors import LabError
+from thinwire.perf.pace import Pace
 from thinwire.texts.rate import parse_rate
 
 # Of 1538 bytes that an Ethernet frame takes (preamble and gap included) 1448 are payload of TCP.
@@ -36,12 +37,17 @@ class Link:
     bytes_per_s: float
     message_s: float = 0.0
     source: str = "given"
+    paces: tuple[Pace, ...] = ()  # whole collectives of one group, as measured: they go before the formulas
 
     def __post_init__(self) -> None:
         if not self.bytes_per_s > 0:
             raise LabError(f"link {self.name}: bytes_per_s={self.bytes_per_s:g} must be above 0")
         if not (0 <= self.latency_s < math.inf and 0 <= self.message_s < math.inf):
             raise LabError(f"link {self.name}: latency_s and message_s must be 0 or above, and finite")
+
+    def pace(self, kind: str) -> Pace | None:
+        """How long a kind of act takes here, if that was measured."""
+        return next((pace for pace in self.paces if pace.kind == kind), None)
 
     def message(self, nbytes: float) -> float:
         """Seconds until one message of n bytes has arrived: alpha + n beta."""

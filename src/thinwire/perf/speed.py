@@ -25,6 +25,14 @@ class CodecSpeed:
     decode: float = 0.0
     payload: float = 0.0
     finish: float = 0.0  # behind the last part: the inverse of stages that need the whole lane
+    tensor: float = 0.0  # seconds a tensor: a loop over them
+    parcel: float = 0.0  # seconds a part of a lane: calls, buffers
+
+    @property
+    def an_element(self) -> float:
+        """Of all stages together, one payload."""
+        stages = self.prepare, self.encode, self.keep, self.merge, self.decode, self.payload, self.finish
+        return sum(stages)
 
     def times(self, factor: float) -> CodecSpeed:
         return CodecSpeed(*(factor * getattr(self, f.name) for f in fields(self)))
@@ -142,9 +150,11 @@ class Speeds:
     device: Device
     measured: Mapping[str, CodecSpeed] = field(default_factory=dict)
 
-    def of(self, codec: str, remembers: bool = False, sharded: bool = False) -> CodecSpeed:
-        if codec in self.measured:
-            return self.measured[codec]
+    def of(self, codec: str, remembers: bool = False, sharded: bool = False, key: str = "") -> CodecSpeed:
+        """`key` is what a probe calls the codec in this phase and on this route, where it has several."""
+        for name in (key, codec):
+            if name in self.measured:
+                return self.measured[name]
         return codec_speed(codec, self.device, remembers, sharded)
 
     def with_measured(self, measured: Mapping[str, CodecSpeed]) -> Speeds:

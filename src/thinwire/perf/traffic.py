@@ -11,6 +11,7 @@ ALL_REDUCE, ALL_TO_ALL, ALL_GATHER, ALL_REDUCE_MAX = (
     "all_gather",
     "all_reduce_max",
 )  # the acts of a group
+ALL_REDUCE_HALF = "all_reduce_half"  # of 2-byte floats: a CPU adds them more slowly
 ORDERED = "ordered"  # floats added in rank order: shares to their owners, sums back
 SMALL_BYTES = 16384  # at most so many bytes a worker go straight to every peer (tested against the groups)
 
@@ -25,11 +26,16 @@ class Act:
 
 @dataclass(frozen=True)
 class Parcel:
-    """Elements of a message that one codec codes; `remembers`: what it does not send is held back."""
+    """Elements of a message that one codec codes; `remembers`: what it does not send is held back.
+
+    `key` is the name under which a probe measures it: codec, phase, and whether sums are made on the way.
+    """
 
     codec: str
     numel: float
     remembers: bool = False
+    key: str = ""
+    num_tensors: float = 0.0
 
 
 @dataclass(frozen=True)

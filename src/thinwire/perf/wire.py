@@ -17,6 +17,7 @@ from thinwire.perf.network import EMBEDDING, LAST, Layer
 from thinwire.perf.traffic import (
     ALL_GATHER,
     ALL_REDUCE,
+    ALL_REDUCE_HALF,
     ALL_REDUCE_MAX,
     ALL_TO_ALL,
     ORDERED,
@@ -34,6 +35,7 @@ from thinwire.routes.base import Route
 from thinwire.tensors.layout import Layout
 from thinwire.tensors.spec import Spec
 
+DDP = "ddp"  # no codec: what DistributedDataParallel does by itself
 _UNCOMPRESSED = ("sample", "choose")  # phases in which gradiveq sends everything
 _Shape = tuple[tuple[int, ...], str]
 
@@ -55,6 +57,8 @@ def model_of_layers(layers: Iterable[Layer]) -> Model:
 
 def refusal(codec: str, buckets: Iterable[Bucket], workers: int) -> str | None:
     """Why a codec cannot serve so many workers, or None."""
+    if codec == DDP:
+        return None
     try:
         for bucket in buckets:
             _plan(codec, _shapes(bucket), _world(codec, workers))
@@ -65,6 +69,8 @@ def refusal(codec: str, buckets: Iterable[Bucket], workers: int) -> str | None:
 
 def traffic(codec: str, buckets: tuple[Bucket, ...], workers: int) -> tuple[Traffic, ...]:
     """What travels in a step, by phases; several buckets with the same shapes are planned once."""
+    if codec == DDP:
+        return (Traffic("", 1.0, tuple(map(_plain, buckets))),)
     return _traffic(codec, tuple(map(_shapes, buckets)), _world(codec, workers))
 
 
@@ -85,6 +91,12 @@ def _traffic(codec: str, shapes: tuple[tuple[_Shape, ...], ...], workers: int) -
         )
         for phases, count in made.items()
     )
+
+
+def _plain(bucket: Bucket) -> BucketTraffic:
+    """DDP's own exchange: one all-reduce a bucket, nothing coded; its copies belong to the backward pass."""
+    numel = sum(layer.numel for layer in bucket)
+    return BucketTraffic(numel, (), ((Message((), Act(ALL_REDUCE, 4 * numel)),),))
 
 
 def _shapes(bucket: Bucket) -> tuple[_Shape, ...]:
@@ -141,7 +153,8 @@ def _messages(lanes: list[Lane], workers: int) -> Iterable[Message]:
         parcels = tuple(parcel for parcel, _ in present)
         if route.name == "allreduce":
             for parcel, packer in present:
-                yield Message((parcel,), Act(ALL_REDUCE, route.payload_bytes(packer, workers)))
+                kind = ALL_REDUCE_HALF if packer.wire_dtype.itemsize == 2 else ALL_REDUCE
+                yield Message((parcel,), Act(kind, route.payload_bytes(packer, workers)))
         elif route.name == "allgather":
             nbytes = sum(route.payload_bytes(packer, workers) for _, packer in present)
             yield Message(parcels, Act(ALL_GATHER, nbytes))
@@ -164,8 +177,21 @@ def _merged_bytes(route: Route, parts: list[tuple[Parcel, Any]], workers: int) -
 def _parts(lane: Lane) -> Iterable[tuple[Parcel, Any]]:
     """A lane's parts with the gradients that each stands for."""
     bound, name = lane.bound, str(lane.codec)
+    key = speed_key(name, bound.phase, lane.route.name)
     if bound.phase.startswith(_UNCOMPRESSED):
         name = "dense"
     per_number = lane.layout.numel / max(1, bound.inner.numel)
+    tensors = len(lane.layout.specs) / len(lane.parts)
     for part in lane.parts:
-        yield Parcel(name, (part.last - part.first) * per_number, lane.memory != "none"), part.packer
+        numel = (part.last - part.first) * per_number
+        yield Parcel(name, numel, lane.memory != "none", key, tensors), part.packer
+
+
+def speed_key(codec: str, phase: str, route: str) -> str:
+    """The name under which a probe measures a codec: a phase, and a route that is not its own, are others.
+
+    >>> speed_key("gradiveq:8", "project 32", "allreduce"), speed_key("dense", "", "sharded")
+    ('gradiveq:8 project', 'dense sharded')
+    """
+    words = [codec, phase.partition(" ")[0], "sharded" if codec == "dense" and route == "sharded" else ""]
+    return " ".join(filter(None, words))

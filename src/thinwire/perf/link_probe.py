@@ -1,0 +1,150 @@
+"""The probe of a link: how long the collectives of a real group take, and what of that a processor does."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from thinwire.groups.base import SMALL_BYTES, Group, Pending
+from thinwire.perf.calibration import Calibration
+from thinwire.perf.link import Link
+from thinwire.perf.machine import machine_kind
+from thinwire.perf.pace import Pace
+from thinwire.perf.together import (
+    CPU,
+    barrier,
+    beside,
+    first_bytes,
+    medians,
+    refuse_one,
+    spin_for,
+    synchronize,
+)
+from thinwire.perf.traffic import ALL_GATHER, ALL_REDUCE, ALL_REDUCE_HALF, ALL_TO_ALL
+
+SECONDS = 1.0  # for all kinds together, about
+SENT_BYTES = (2 << 10, 32 << 10, 512 << 10, 4 << 20, 16 << 20)  # by one worker, in acts of every kind
+MIN_REPEATS, MAX_REPEATS = 2, 25
+NOISE = 1.3  # a size that takes so many times what the shortest takes is longer; less may be chance
+SPIN_S = 0.05
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of act: bytes that a worker sends for each byte of the act, and how to start one."""
+
+    sent: Callable[[int], float]  # by the number of workers
+    start: Callable[[Group, Tensor, Tensor], Pending]
+
+
+_KINDS: Mapping[str, _Kind] = MappingProxyType(
+    {
+        ALL_REDUCE: _Kind(lambda p: 2 * (p - 1) / p, lambda g, x, _: g.all_reduce(x.view(torch.float32))),
+        ALL_REDUCE_HALF: _Kind(
+            lambda p: 2 * (p - 1) / p, lambda g, x, _: g.all_reduce(x.view(torch.float16))
+        ),
+        ALL_TO_ALL: _Kind(
+            lambda p: (p - 1) / p,
+            lambda g, x, room: g.all_to_all(x.view(g.size, -1), room[: x.numel()].view(g.size, -1)),
+        ),
+        ALL_GATHER: _Kind(
+            lambda p: p - 1,
+            lambda g, x, room: g.all_gather(x, room[: g.size * x.numel()].view(g.size, -1)),
+        ),
+    }
+)
+
+
+def probe_link(group: Group, device: torch.device = CPU, seconds: float = SECONDS) -> Calibration:
+    """Collective: latency and bandwidth of each collective the engine uses, in about `seconds`.
+
+    1. of each kind acts of growing size, as far as its share of the time goes; medians, first over repeats,
+       then over ranks
+    2. a long all-reduce while every rank keeps a core busy: what the wire takes from the backward pass
+    """
+    refuse_one(group)
+    barrier(group, device)
+    paces = tuple(_pace(group, device, kind, 0.8 * seconds / len(_KINDS)) for kind in _KINDS)
+    contends = 0.0 if device.type == "cuda" else _wire_contends(group, paces[0], 0.2 * seconds)
+    (made_s,) = medians(group, [time.time()], device)
+    machine = first_bytes(group, machine_kind().encode(), device).decode()
+    return Calibration(_link(paces, group.size), group.size, machine, made_s, wire_contends=contends)
+
+
+def _link(paces: tuple[Pace, ...], world: int) -> Link:
+    """The plain link whose ring all-reduce and straight messages take as long as those measured."""
+    ring, straight = paces[0], next(pace for pace in paces if pace.kind == ALL_TO_ALL)
+    bytes_per_s = 2 * (world - 1) / world * ring.bytes_per_s
+    latency = max(straight.latency_s, ring.latency_s / (2 * (world - 1)))
+    return Link("measured", latency, bytes_per_s, source="measured over the group itself", paces=paces)
+
+
+def _pace(group: Group, device: torch.device, kind: str, seconds: float) -> Pace:
+    """Acts of growing size until the next would not fit; two sizes at least, else there is no bandwidth."""
+    sizes: list[int] = []
+    taken: list[float] = []
+    for size in dict.fromkeys(_act_bytes(kind, sent, group.size) for sent in SENT_BYTES):
+        expected = _expected(sizes, taken, size)
+        if len(sizes) > 1 and MIN_REPEATS * expected > seconds:
+            break
+        taken.append(_timed(group, device, kind, size, seconds / 3))
+        sizes.append(size)
+    return Pace.of(kind, sizes, taken)
+
+
+def _expected(sizes: list[int], taken: list[float], size: int) -> float:
+    """Along the line from the smallest size to the last: the same on all ranks."""
+    if len(sizes) < 2:
+        return 0.0
+    slope = max(0.0, taken[-1] - NOISE * taken[0]) / (sizes[-1] - sizes[0])
+    return taken[-1] + slope * (size - sizes[-1])
+
+
+def _act_bytes(kind: str, sent: int, world: int) -> int:
+    """The act in which a worker sends so much; whole floats a rank, and no all-gather that goes straight."""
+    size = int(sent / _KINDS[kind].sent(world))
+    least = SMALL_BYTES + 1 if kind == ALL_GATHER else 1
+    unit = 4 * world
+    return unit * math.ceil(max(size, least) / unit)
+
+
+def _timed(group: Group, device: torch.device, kind: str, size: int, seconds: float) -> float:
+    """The median act of so many bytes; what all ranks found out so far says how often it is repeated."""
+    buffer = torch.zeros(size, dtype=torch.uint8, device=device)
+    room = torch.empty(size * (group.size if kind == ALL_GATHER else 1), dtype=torch.uint8, device=device)
+
+    def act() -> float:
+        start = time.perf_counter()
+        _KINDS[kind].start(group, buffer, room).wait()
+        synchronize(device)
+        return time.perf_counter() - start
+
+    first = medians(group, [act()], device)[0]
+    repeats = max(MIN_REPEATS, min(MAX_REPEATS, int(seconds / max(first, 1e-6))))
+    barrier(group, device)
+    return medians(group, [statistics.median(act() for _ in range(repeats))], device)[0]
+
+
+def _wire_contends(group: Group, pace: Pace, seconds: float) -> float:
+    """Seconds that a core's work is held up by, for a second that the wire is busy (all ranks at once)."""
+    size = pace.nbytes[-1]
+    buffer = torch.zeros(size // 4)
+    acts = max(1, min(MAX_REPEATS, int(seconds / 2 / pace.seconds(size))))
+    barrier(group)
+    alone = spin_for(SPIN_S)
+    barrier(group)
+
+    def travel() -> None:
+        for _ in range(acts):
+            group.all_reduce(buffer).wait()
+
+    taken_s, rounds = beside(travel)
+    lost = (taken_s - rounds / alone) / (acts * pace.seconds(size))
+    return min(1.0, max(0.0, medians(group, [lost])[0]))

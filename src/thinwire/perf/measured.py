@@ -1,0 +1,63 @@
+"""A forecast from measurement: a model's own buckets, a calibration, and a step without exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from thinwire.perf.buckets import Bucket
+from thinwire.perf.calibration import Calibration
+from thinwire.perf.codec_probe import RARE
+from thinwire.perf.compute import Compute
+from thinwire.perf.forecast import FLAT, Forecast, Setting, forecast
+from thinwire.perf.network import EMBEDDING, LAST, Layer, Network
+from thinwire.perf.topology import Topology
+from thinwire.perf.wire import DDP, refusal, traffic
+from thinwire.plans.model import Model
+
+
+def bucket_layers(model: Model, buckets: Iterable[Iterable[str]]) -> tuple[Bucket, ...]:
+    """DDP's buckets, given by the names of their tensors in the order in which they lie."""
+    shapes = {spec.name: spec.shape for spec in model.specs}
+
+    def kind(name: str) -> str:
+        return EMBEDDING if name in model.embeddings else LAST if name in model.last else ""
+
+    return tuple(
+        tuple(Layer(name, tuple(shapes[name]), kind=kind(name)) for name in names) for names in buckets
+    )
+
+
+def forecast_measured(
+    codecs: Sequence[str],
+    buckets: Sequence[Bucket],
+    world: int,
+    calibration: Calibration,
+    compute: Compute,
+) -> list[Forecast]:
+    """A forecast for each codec, in order; "ddp" is DDP's own all-reduce, without any hook.
+
+    `buckets` are DDP's actual ones, in the order in which they are ready, which `compute.ready_s` tells.
+    `compute` is a step with no exchange while all workers run: what is not backward pass counts as forward.
+    A codec that cannot serve the world has a `refusal` and no phases.
+    """
+    listed = tuple(map(tuple, buckets))
+    network = Network("measured", tuple(layer for bucket in listed for layer in bucket), compute.batch)
+    topology = Topology(world, 1, calibration.link, calibration.link)
+    speeds = calibration.speeds_of(_keys(codecs, listed, world))
+    setting = Setting(network, topology, compute, speeds, listed)
+    return [forecast(codec, setting, (FLAT,)) for codec in codecs]
+
+
+def _keys(codecs: Sequence[str], buckets: tuple[Bucket, ...], world: int) -> frozenset[str]:
+    """What must have been measured: the codecs of all parcels, phases of next to no steps left out."""
+    able = [codec for codec in codecs if codec != DDP and refusal(codec, buckets, world) is None]
+    return frozenset(
+        parcel.key
+        for codec in able
+        for phase in traffic(codec, buckets, world)
+        if phase.share >= RARE
+        for bucket in phase.buckets
+        for messages in bucket.routes
+        for message in messages
+        for parcel in message.parcels
+    )

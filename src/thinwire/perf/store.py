@@ -1,0 +1,92 @@
+"""A store of calibrations: one file for each kind of machine and group, in the user's cache folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from thinwire.codecs.catalog import parse
+from thinwire.errors import ThinwireError
+from thinwire.groups.base import Group
+from thinwire.perf.calibration import MAX_AGE_S, Calibration
+from thinwire.perf.machine import machine_kind
+from thinwire.perf.probe import probe
+from thinwire.perf.together import CPU, first_bytes, gathered_bytes, refuse_one
+
+
+def cache_folder() -> Path:
+    """Where calibrations are kept: XDG_CACHE_HOME, else ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "thinwire"
+
+
+def calibrated(
+    group: Group,
+    device: torch.device,
+    codecs: Sequence[str],
+    *,
+    folder: Path | None = None,
+    max_age_s: float = MAX_AGE_S,
+) -> Calibration:
+    """Collective: what the first rank has cached of this group, if it is young and complete; else a probe.
+
+    A cache that cannot be read or written is no error: it is measured anew. Two networks of the same hosts
+    are one group here: give another `folder` where a rate was changed by hand, or `max_age_s=0`.
+    """
+    refuse_one(group)
+    path = (folder or cache_folder()) / f"{group_name(group, device)}.json"
+    found = first_bytes(group, _young(path, codecs, max_age_s) if group.rank == 0 else b"", device)
+    if found:
+        return Calibration.from_json(json.loads(found))
+    made = probe(group, device, codecs)
+    if group.rank == 0:
+        save(made, path)
+    return made
+
+
+def group_name(group: Group, device: torch.device = CPU) -> str:
+    """Collective: size, hosts and their kind as a name, equal on all ranks, in which no host can be read."""
+    mine = hashlib.blake2b(f"{platform.node()} {machine_kind()}".encode(), digest_size=32).digest()
+    hosts = b"".join(gathered_bytes(group, mine, device))
+    digest = hashlib.blake2b(hosts, digest_size=8, person=device.type.encode()).hexdigest()
+    return f"{group.size}-workers-{digest}"
+
+
+def load(path: Path) -> Calibration | None:
+    """The calibration in a file; None if there is none, or none that can be read."""
+    try:
+        return Calibration.from_json(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, ThinwireError):
+        return None
+
+
+def save(calibration: Calibration, path: Path) -> bool:
+    """Whether it could be written; a reader sees the old file or the new one, never a half."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".new")
+        with os.fdopen(handle, "w") as file:
+            json.dump(calibration.to_json(), file, indent=1)
+        Path(name).replace(path)
+    except OSError:
+        with contextlib.suppress(OSError, UnboundLocalError):
+            Path(name).unlink()
+        return False
+    return True
+
+
+def _young(path: Path, codecs: Sequence[str], max_age_s: float) -> bytes:
+    found = load(path)
+    if found is None or found.expired(max_age_s):
+        return b""
+    known = {key.partition(" ")[0] for key in found.speeds}  # behind a blank: phase and route
+    wanted = {str(parse(codec)) for codec in codecs}
+    has_all = all(codec in found.speeds or codec.partition(" ")[0] in known for codec in wanted)
+    return json.dumps(found.to_json()).encode() if has_all else b""

@@ -1,0 +1,203 @@
+"""Calibrations: paces, measured forecasts, JSON and its age, the cache, and a probe of real groups."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from thinwire.errors import LabError
+from thinwire.groups.emulated import Emulated
+from thinwire.groups.emulated import Link as EmulatedLink
+from thinwire.groups.thread import ThreadGroup, run_ranks
+from thinwire.perf import collectives, store
+from thinwire.perf.buckets import ddp_buckets
+from thinwire.perf.calibration import MAX_AGE_S, Calibration
+from thinwire.perf.codec_probe import Load, Timed, _coefficients
+from thinwire.perf.compute import Compute
+from thinwire.perf.link import Link, link_named
+from thinwire.perf.measured import bucket_layers, forecast_measured
+from thinwire.perf.network import LAST, Layer
+from thinwire.perf.networks import network_named
+from thinwire.perf.pace import Pace
+from thinwire.perf.probe import probe, probe_codecs, probe_link
+from thinwire.perf.speed import CodecSpeed
+from thinwire.perf.topology import Topology
+from thinwire.perf.traffic import ALL_GATHER, ALL_REDUCE, ALL_REDUCE_HALF, ALL_TO_ALL, SMALL_BYTES, Act
+from thinwire.plans.model import Model
+from thinwire.tensors.spec import Spec
+
+CPU = torch.device("cpu")
+KINDS = (ALL_REDUCE, ALL_REDUCE_HALF, ALL_TO_ALL, ALL_GATHER)
+BUCKETS = ((Layer("fc.weight", (100, 100)), Layer("fc.bias", (100,))),)
+
+
+def paced(latency_s: float, bytes_per_s: float, speeds: dict[str, CodecSpeed] | None = None) -> Calibration:
+    """A group in which every kind of act takes latency + bytes / rate."""
+    at = (4, 1_000_004)
+    paces = tuple(Pace(kind, at, tuple(latency_s + n / bytes_per_s for n in at)) for kind in KINDS)
+    free = {key: CodecSpeed() for key in ("terngrad", "dense", "dense sharded")}
+    link = Link("measured", latency_s, bytes_per_s, paces=paces)
+    return Calibration(link, 4, "a machine", time.time(), speeds or free, contends=0.0)
+
+
+def test_a_pace_is_straight_between_its_points_and_goes_on_behind_them() -> None:
+    pace = Pace(ALL_REDUCE, (100, 200, 400), (1.0, 2.0, 2.5))
+    assert [pace.seconds(n) for n in (0, 100, 150, 300, 400, 800)] == [1.0, 1.0, 1.5, 2.25, 2.5, 3.5]
+    assert Pace.from_json(json.loads(json.dumps(pace.to_json()))) == pace
+
+
+def test_a_pace_never_falls_and_refuses_nonsense() -> None:
+    assert Pace.of(ALL_REDUCE, (1, 2, 3), (2.0, 1.0, 3.0)).taken_s == (2.0, 2.0, 3.0)
+    assert Pace.of(ALL_REDUCE, (1, 2), (1.0, 1.0)).seconds(1e9) == 1.0
+    for nbytes, taken in (((), ()), ((1, 2), (1.0,)), ((2, 1), (1.0, 1.0)), ((1,), (-1.0,))):
+        with pytest.raises(LabError, match="pace of all_reduce"):
+            Pace(ALL_REDUCE, nbytes, taken)
+
+
+def test_what_was_measured_goes_before_the_formula() -> None:
+    link = replace(link_named("1gbit"), paces=(Pace(ALL_TO_ALL, (1,), (7.0,)),))
+    topology = Topology(4, 1, link, link)
+    assert collectives.seconds(topology, Act(ALL_TO_ALL, 100)) == 7.0
+    assert collectives.seconds(topology, Act(ALL_GATHER, SMALL_BYTES)) == 7.0  # goes straight to every peer
+    formula = collectives.all_gather(topology, SMALL_BYTES + 1)
+    assert collectives.seconds(topology, Act(ALL_GATHER, SMALL_BYTES + 1)) == formula
+
+
+def test_three_buckets_give_an_element_a_tensor_and_a_call() -> None:
+    def timed(load: Load) -> Timed:
+        parts = {"rest": 3e-3 + 2e-3 * load.num_tensors, "encode": 4e-6 * load.numel}
+        return Timed(load, {**parts, "merge": 1e-6 * load.numel, "decode": 2e-6 * load.numel})
+
+    loads = [Load(1, (100, 100)), Load(1, (10, 10)), Load(24, (10, 10))]
+    found = _coefficients([timed(load) for load in loads])
+    assert found == pytest.approx([0.0, 4e-6, 1e-6, 2e-6, 2e-3, 3e-3])
+
+
+def test_a_measured_forecast_is_the_sum_of_its_parts() -> None:
+    """One bucket, ready at the end of the backward pass: what the exchange takes is added."""
+    compute = Compute(8, 1.0, 2.0, (2.0,))
+    (ddp,) = forecast_measured(["ddp"], BUCKETS, 4, paced(0.25, 1e6), compute)
+    assert ddp.step_s == pytest.approx(3.0 + 0.25 + (4 * 10_100 - 4) / 1e6 + 4e-6)
+    speed = CodecSpeed(prepare=1e-6, encode=2e-6, merge=3e-6, decode=4e-6, tensor=1e-3, parcel=1e-2)
+    only = paced(0.0, 1e30, {"terngrad": speed, "dense sharded": CodecSpeed()})
+    (terngrad,) = forecast_measured(["terngrad"], BUCKETS, 4, only, compute)
+    assert terngrad.step_s == pytest.approx(3.0 + 10_000 * 10e-6 + 1e-3 + 1e-2)
+
+
+def test_without_latency_and_with_endless_bandwidth_only_computing_is_left() -> None:
+    compute = Compute(8, 1.0, 2.0, (2.0,))
+    for made in forecast_measured(["ddp", "dense", "terngrad"], BUCKETS, 4, paced(0.0, 1e30), compute):
+        assert made.step_s == pytest.approx(3.0)
+
+
+def test_a_codec_that_was_not_probed_is_named() -> None:
+    compute = Compute(8, 1.0, 2.0, (2.0,))
+    with pytest.raises(LabError, match=r"topk:0\.01 was not measured.*has dense, dense sharded, terngrad"):
+        forecast_measured(["topk:0.01"], BUCKETS, 4, paced(0.0, 1e9), compute)
+
+
+def test_buckets_by_names_know_the_last_layer() -> None:
+    model = Model((Spec("a", (2, 3)), Spec("b", (4,))), last=frozenset({"b"}))
+    assert bucket_layers(model, [["b"], ["a"]]) == ((Layer("b", (4,), kind=LAST),), (Layer("a", (2, 3)),))
+
+
+def test_deciding_takes_less_than_50_ms() -> None:
+    """For a network of ResNet-50's size, after the first call."""
+    buckets = ddp_buckets(network_named("resnet50").layers)
+    compute = Compute(8, 1.0, 2.0, tuple(2.0 * (k + 1) / len(buckets) for k in range(len(buckets))))
+    codecs = ["ddp", "dense", "terngrad"]
+    times = []
+    for _ in range(4):
+        start = time.process_time()
+        forecast_measured(codecs, buckets, 8, paced(1e-4, 1e8), compute)
+        times.append(time.process_time() - start)
+    assert min(times[1:]) < 0.05
+
+
+def test_json_there_and_back() -> None:
+    made = paced(1e-3, 1e8, {"topk:0.01": CodecSpeed(encode=1e-9, tensor=1e-5)})
+    assert Calibration.from_json(json.loads(json.dumps(made.to_json()))) == made
+    with pytest.raises(LabError, match=r"version 0.*measure anew"):
+        Calibration.from_json({**made.to_json(), "version": 0})
+
+
+def test_a_calibration_grows_old() -> None:
+    made = replace(paced(0.0, 1e9), made_s=1000.0)
+    assert made.age_s(now_s=1060.0) == 60.0
+    assert not made.expired(now_s=1000.0 + MAX_AGE_S)
+    assert made.expired(now_s=1001.0 + MAX_AGE_S)
+    assert made.expired(now_s=999.0)  # from the future
+
+
+@pytest.mark.parametrize("size", [1])
+def test_a_group_of_one_has_no_link(size: int) -> None:
+    (group,) = ThreadGroup.make(size)
+    for call in (
+        lambda: probe_link(group),
+        lambda: probe_codecs(group, CPU, ["terngrad"]),
+        lambda: probe(group, CPU, ["terngrad"]),
+        lambda: store.calibrated(group, CPU, ["terngrad"]),
+    ):
+        with pytest.raises(LabError, match=r"group of 1 measures nothing.*at least 2 workers"):
+            call()
+
+
+def test_all_ranks_hold_the_same_numbers_and_phases_are_apart() -> None:
+    codecs = ["gradiveq:8", "topk:0.01"]
+    one, two = run_ranks(2, lambda group: probe(group, CPU, codecs, numel=90_000, seconds=0.4))
+    assert one == two
+    assert set(one.speeds) == {
+        "gradiveq:8 sample",
+        "gradiveq:8 project",
+        "topk:0.01",
+        "dense",
+        "dense sharded",
+    }
+    assert all(speed.an_element >= 0 and speed.parcel >= 0 for speed in one.speeds.values())
+    assert 0 <= one.contends <= 1
+    assert 0 <= one.wire_contends <= 1
+    assert {pace.kind for pace in one.link.paces} == set(KINDS)
+
+
+def test_the_probe_finds_an_emulated_link() -> None:
+    """Rings walk 2 (p-1) hops, messages to all one; both at the rate of the link."""
+    link = EmulatedLink("100mbit", latency_s=0.005)
+    made = run_ranks(2, lambda group: probe_link(Emulated(group, link), seconds=0.8))[0]
+    ring, straight = made.link.pace(ALL_REDUCE), made.link.pace(ALL_TO_ALL)
+    assert ring is not None
+    assert straight is not None
+    assert 0.010 <= ring.latency_s < 0.020
+    assert 0.005 <= straight.latency_s < 0.010
+    assert made.link.bytes_per_s == pytest.approx(12.5e6, rel=0.2)
+
+
+def test_the_cache_is_used_until_it_is_old(tmp_path: Path) -> None:
+    def once(group: ThreadGroup) -> Calibration:
+        return store.calibrated(group, CPU, ["terngrad"], folder=tmp_path)
+
+    first, _ = run_ranks(2, once)
+    assert run_ranks(2, once) == [first, first]
+    (path,) = tmp_path.iterdir()
+    store.save(replace(first, made_s=first.made_s - MAX_AGE_S - 1), path)
+    assert run_ranks(2, once)[0].made_s >= first.made_s
+    assert store.load(path) != first
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"version": 1, "link": 3}', "\0\1"])
+def test_a_corrupt_cache_is_measured_anew(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "calibration.json"
+    path.write_text(text)
+    assert store.load(path) is None
+    assert store.load(tmp_path / "missing.json") is None
+    assert store.save(paced(1e-3, 1e8), path)
+    assert store.load(path) is not None
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert not store.save(paced(1e-3, 1e8), tmp_path / "file" / "calibration.json")

@@ -15,7 +15,7 @@ Data = Annotated[
     Path | None, typer.Option(help="Folder of data sets; default: a cache folder, filled by download.")
 ]
 Out = Annotated[Path, typer.Option(help="Where the run folder is made.")]
-NetworkName = Annotated[str, typer.Option(help="auto, netlab (root), emulated or loopback.")]
+NetworkName = Annotated[str, typer.Option(help="auto, netlab (root), emulated, loopback or virtual.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON rows instead of a table.")]
 Picture = Annotated[bool, typer.Option("--png", help="Also write report.png.")]
 

@@ -284,6 +284,10 @@ class Compressor:
         self._settle(everything)
         return split_groups(everything, self._names, corrected(self.plan), momentum)
 
+    def follow(self, other: Compressor) -> None:
+        """Takes what another compressor of the same net knows of the optimizer: workers in one process."""
+        self._rates, self._momentum_settled = other._rates, True
+
     def _rates_now(self) -> dict[str, float]:
         """The learning rates of this step, if a memory goes by them."""
         if not self.plan.uses_rates:

@@ -34,8 +34,8 @@ class Settings:
 class Records:
     """A file that lines are added to and never taken from; of two lines of the same run the later one counts.
 
-    A line is {"settings": {"recipe", "network", "baseline", "wire"}, "commit", "made", "result", "rows"}. Of the rows the
-    losses on the way are kept as (step, loss), everything else as it was told.
+    A line is {"settings": {"recipe", "network", "baseline", "wire"}, "commit", "made", "result", "rows"}. Of
+    the rows the losses on the way are kept as (step, loss), everything else as it was told.
     """
 
     path: Path
@@ -147,7 +147,7 @@ def _short(rows: list[Row]) -> dict[str, Any]:
 
 
 def _extras(row: Row) -> list[dict[str, float]]:
-    extras = {name: row[name] for name in ("strength", "theta") if name in row}
+    extras: dict[str, float] = {name: row[name] for name in ("strength", "theta") if name in row}
     return [extras] if extras else []
 
 

@@ -9,7 +9,9 @@ from typing import Annotated
 
 import typer
 
-TaskName = Annotated[str, typer.Argument(help="digits, mnist, fashion-mnist, cifar10 or shakespeare.")]
+TaskName = Annotated[
+    str, typer.Argument(help="digits, mnist, fashion-mnist, cifar10, cifar10-study or shakespeare.")
+]
 Seed = Annotated[int, typer.Option(help="Seed of weights, data order and codec.")]
 Data = Annotated[
     Path | None, typer.Option(help="Folder of data sets; default: a cache folder, filled by download.")

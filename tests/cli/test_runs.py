@@ -37,7 +37,8 @@ def test_compare_prints_a_row_for_each_codec(rows: list[dict[str, Any]]) -> None
     assert set(terngrad["speedup"]) == set(terngrad["score"]) == {"mean", "deviation"}
     assert terngrad["speedup"]["mean"] > 0
     folder = Path(terngrad["folder"])
-    assert {path.name for path in folder.iterdir()} == {"rows.jsonl", "summary.json", "report.html"}
+    files = {"rows.jsonl", "summary.json", "report.html", "records.jsonl"}
+    assert {path.name for path in folder.iterdir()} == files
 
 
 def test_report_makes_the_page_again(call: Call, rows: list[dict[str, Any]], tmp_path: Path) -> None:

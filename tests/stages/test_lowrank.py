@@ -223,7 +223,7 @@ def test_the_first_q_follows_from_the_name() -> None:
     [
         ("powersgd:0", "rank=0 must be at least 1"),
         ("powersgd:4,min_ratio=0.5", "min_ratio=0.5 must be at least 1"),
-        ("powersgd:4,start=-1", "start=-1 must not be negative"),
+        ("powersgd:4,start=-1", "start=-1 must be a number of steps"),
         ("powersgd:four", "a number of columns"),
         ("clip >> powersgd:4", "must be the first link"),
         ("gradiveq:8 >> powersgd:4", "must be the first link"),

@@ -489,3 +489,65 @@ def test_other_dtypes(dtype: torch.dtype) -> None:
     plan = Simulation(CODEC, specs, 2).plan
     size = 2 if dtype.itemsize == 2 else 4
     assert plan.step_bytes([layout]) == 64 * M * size
+
+
+ROWS = "gradiveq:4,slice=row,sample=3,compress=4,stride=1,layers=all"
+ROW_SPECS = specs_of({"conv": (32, 4, 3, 3), "fc": (50, 30)})
+
+
+def test_a_slice_can_be_a_row() -> None:
+    """Rows of the tensor's matrix against PCA written anew: d = M / ratio, rounded down, tensor by tensor."""
+    source = gaussian(ROW_SPECS)
+    engine, means = engine_after(Simulation(ROWS, ROW_SPECS, 2), source, 4)[0]
+    for spec in ROW_SPECS:
+        rows, width = spec.numel // spec.shape[0], spec.numel // spec.shape[0] // 4
+        samples = torch.cat([means[step][spec.name].view(-1, rows) for step in range(3)]).double()
+        _, vectors = torch.linalg.eigh(torch.cov(samples.t(), correction=0))
+        basis, mu = vectors[:, -width:], samples.mean(0)
+        expected = (true_mean(source, 3, 2)[spec.name].view(-1, rows).double() - mu) @ basis @ basis.t() + mu
+        torch.testing.assert_close(
+            means[3][spec.name].view(-1, rows).double(), expected, rtol=1e-4, atol=1e-4
+        )
+        assert engine.learned[spec.name]["basis"].shape == (rows, width)
+
+
+@pytest.mark.parametrize("options", ["", ",order=auto", ",energy=0.5", ",start=2", " >> ternary"])
+def test_rows_with_every_option(options: str) -> None:
+    simulation = Simulation(ROWS + options, ROW_SPECS, 3)
+    assert_ranks_agree(simulation.run(gaussian(ROW_SPECS), 9))
+
+
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [
+        ((64, 1031), "rows, or equal pieces of them, of 1 elements are shorter than the ratio"),
+        ((64, 5), "rows, or equal pieces of them, of 5 elements are shorter than the ratio"),
+        ((512, 4096), None),
+    ],
+)
+def test_rows_that_do_not_fit_stay_dense(shape: tuple[int, ...], reason: str | None) -> None:
+    assert tw.parse("gradiveq:8,slice=row,layers=all").refuses(Spec("w", shape)) == reason
+
+
+def test_the_energy_kept_while_compressing_is_reported() -> None:
+    """1 - ||g - U U^T (g - mu) - mu||^2 / ||g||^2 of this rank's gradient, in a step that is measured."""
+    source, simulation = low_rank(SPECS, noise=1.0), Simulation(CODEC, SPECS, 2)
+    for rank, (engine, _) in enumerate(engine_after(simulation, source, LT + 2)):
+        for spec in SPECS[:3]:
+            g, known = source(LT + 1, rank)[spec.name].flatten().double(), engine.learned[spec.name]
+            rows = g[: spec.numel // M * M].view(-1, M)
+            basis, mu = known["basis"].double(), known["mean"].double()
+            lost = rows - mu - (rows - mu) @ basis @ basis.t()
+            kept = 1 - float(lost.square().sum() / g.square().sum())
+            assert engine.statistics.layers[spec.name].tallies["kept"] == pytest.approx(kept, abs=1e-5)
+
+
+def test_every_phase_is_measured() -> None:
+    """A cycle as long as the time between two measurements would only ever show the sampling phase."""
+    codec, specs = "gradiveq:4,slice=32,sample=2,compress=3", SPECS[:1]
+    group = ThreadGroup.make(1)[0]
+    simulation = Simulation(codec, specs, 1)
+    engine = Engine(simulation.plan, group, torch.device("cpu"), error_every=5)
+    for step in range(3):
+        simulation.step(engine, gaussian(specs)(step, 0))
+        assert ("kept" in engine.statistics.layers["conv"].tallies) == (step == 2)

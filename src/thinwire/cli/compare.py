@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,6 +19,13 @@ def compare(
         str, typer.Option(help="Codecs, the first is the baseline; separated by commas.")
     ] = "ddp,terngrad",
     seeds: Annotated[int, typer.Option(help="Runs of every codec, each with a seed of its own.")] = 1,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with a line for every finished run; what it has already is not run again. Default: "
+            "records.jsonl in the run folder."
+        ),
+    ] = None,
     run: RunOptions,
 ) -> None:
     """Train with each codec and each seed, interleaved, and compare accuracy, bytes and time.
@@ -32,6 +40,7 @@ def compare(
       thinwire compare cifar10 --model alexnet --steps 300 --rate 100mbit --codecs ddp,ddp-fp16,terngrad
       thinwire compare digits --seeds 3 --json
       thinwire compare digits --tensorboard curves
+      thinwire compare digits --seeds 3 --records study.jsonl
       thinwire compare digits --png --seeds 3 \\
         --codecs "ddp,fft:0.9995 @ memory=none,fft:0.9995 @ memory=none control=guard"
     """
@@ -39,4 +48,5 @@ def compare(
     recipe = run.recipe(task, names)
     from thinwire.lab.run.session import grid
 
-    run.show(f"{' against '.join(names)} on {task}", f"compare-{task}", grid(recipe, names, seeds))
+    title = f"{' against '.join(names)} on {task}"
+    run.show(title, f"compare-{task}", grid(recipe, names, seeds), records=records)

@@ -9,13 +9,15 @@ from typing import Annotated
 
 import typer
 
-TaskName = Annotated[str, typer.Argument(help="digits, mnist, fashion-mnist, cifar10 or shakespeare.")]
+TaskName = Annotated[
+    str, typer.Argument(help="digits, mnist, fashion-mnist, cifar10, cifar10-study or shakespeare.")
+]
 Seed = Annotated[int, typer.Option(help="Seed of weights, data order and codec.")]
 Data = Annotated[
     Path | None, typer.Option(help="Folder of data sets; default: a cache folder, filled by download.")
 ]
 Out = Annotated[Path, typer.Option(help="Where the run folder is made.")]
-NetworkName = Annotated[str, typer.Option(help="auto, netlab (root), emulated or loopback.")]
+NetworkName = Annotated[str, typer.Option(help="auto, netlab (root), emulated, loopback or virtual.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON rows instead of a table.")]
 Picture = Annotated[bool, typer.Option("--png", help="Also write report.png.")]
 

@@ -71,6 +71,7 @@ class RunOptions:
         name: str,
         recipes: tuple[Recipe, ...],
         checkpoints: CheckpointOptions | None = None,
+        records: Path | None = None,
     ) -> None:
         """Run the recipes in one session and show what came out."""
         from thinwire.cli.run_output import show_session
@@ -85,6 +86,7 @@ class RunOptions:
             network=self.network,
             checkpoints=checkpoints,
             picture=self.png,
+            records=records,
         )
         show_session(session, self.json, self.tensorboard)
 

@@ -57,10 +57,18 @@ class BoundCodec:
             self.stages[0].inverse(y, x)
         return y
 
-    def set_loss_scale(self, loss_scale: float) -> None:
-        """Tells the stages the loss scale of the gradients at hand."""
+    def begin(self, loss_scale: float, measured: bool) -> None:
+        """Tells the stages the loss scale of the gradients, and whether their exchange is measured."""
         for stage in self.stages:
-            stage.loss_scale = loss_scale
+            stage.loss_scale, stage.measured = loss_scale, measured
+
+    def tallies(self) -> dict[str, dict[str, float]]:
+        """What its stages counted in an exchange that was measured, by tensor and by name."""
+        found: dict[str, dict[str, float]] = {}
+        for stage in self.stages:
+            for name, numbers in stage.tallies().items():
+                found.setdefault(name, {}).update(numbers)
+        return found
 
     def learn(self, y: Tensor, x: Tensor) -> None:
         """Shows the mean to the first stage: bases and samples come from the REDUCED result."""

@@ -65,10 +65,11 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(  # the names are in texts/names
 )
 
 
-def parse(text: str) -> Codec:
+def parse(text: str, total_steps: int | None = None) -> Codec:
     """Reads a codec text: links joined by ">>", each `name`, `name:value` or `name:option=value,...`.
 
-    A name with a dot is a class of your own: "mymodule.MyCodec:bits=4".
+    A name with a dot is a class of your own: "mymodule.MyCodec:bits=4". Numbers of steps may be parts of a
+    run of `total_steps`: "topk:0.01,start=5%".
 
     >>> parse("terngrad:clip=off,block=2048").merge.value
     'int'
@@ -76,18 +77,18 @@ def parse(text: str) -> Codec:
     check_codec_names(text)
     draft = Draft(text)
     for part in text.split(">>"):
-        draft.add(_link(part.strip(), text), part.strip())
+        draft.add(_link(part.strip(), text, total_steps), part.strip())
     return draft.codec()
 
 
-def codec_of(value: CodecLike) -> Codec:
+def codec_of(value: CodecLike, total_steps: int | None = None) -> Codec:
     """What a user may give as a codec: a text, links (`TopK(0.01) >> Cast("bf16")`), or a codec.
 
     >>> codec_of(TernGrad(clip=2.0)).name
     'TernGrad(clip=2.0)'
     """
     if isinstance(value, str):
-        return parse(value)
+        return parse(value, total_steps)
     try:
         return Codec.of(value.links, value.name)
     except AttributeError:
@@ -96,7 +97,7 @@ def codec_of(value: CodecLike) -> Codec:
         ) from None
 
 
-def _link(part: str, text: str) -> ChainLink:
+def _link(part: str, text: str, total_steps: int | None) -> ChainLink:
     """What a part of a codec text stands for."""
     name, _, rest = (piece.strip() for piece in part.partition(":"))
     entry = CATALOG[name] if name in CATALOG else _own_entry(name, text)
@@ -104,7 +105,8 @@ def _link(part: str, text: str) -> ChainLink:
     for option in texts:
         if option in entry.fixed:
             raise CodecError(f'codec "{text}": {option} is fixed by the name "{name}"')
-    return entry.link(**entry.fixed, **read_options(entry.link, texts, f'codec "{text}": {name}'))
+    options = read_options(entry.link, texts, f'codec "{text}": {name}', total_steps)
+    return entry.link(**entry.fixed, **options)
 
 
 def _own_entry(name: str, text: str) -> Entry:

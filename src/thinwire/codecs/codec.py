@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from torch import Tensor
 
 from thinwire.codecs.bound import BoundCodec
 from thinwire.codecs.coders.base import Coder, Context, Merge
+from thinwire.codecs.coders.floats import Dense
 from thinwire.codecs.link import ChainLink
 from thinwire.codecs.stages.base import NOTHING, Learned, LinearStage, SelectingStage, Stage
+from thinwire.codecs.stages.identity import Identity
 from thinwire.errors import CodecError
 from thinwire.tensors.layout import Layout
 from thinwire.tensors.spec import Spec
+
+START, COMPRESSED = "start", "compressed"  # the phases of a codec with a dense start
 
 
 @dataclass(frozen=True)
@@ -112,9 +117,21 @@ class Codec:
         """Every link with every option that is not its default: equal texts mean equal bytes on the wire."""
         return " >> ".join(link.name for link in self.links)
 
+    @cached_property
+    def dense_steps(self) -> int:
+        """Steps before the first compressed one, in which everything is sent."""
+        return max(link.dense_steps for link in self.links)
+
+    def starts(self, step: int) -> bool:
+        """Whether a step belongs to its dense start: what selects and codes is left out, floats add up."""
+        return step < self.dense_steps
+
     def phase(self, step: int, known: Mapping[str, Tensor] = NOTHING) -> str:
         """The phases of its stages in a step, for a tensor of which `known` was learnt."""
-        return " ".join(stage.phase(step, known) for stage in self._all_stages)
+        if self.starts(step):
+            return _joined(START, *(stage.phase(step, known) for stage in self.stages))
+        inner = _joined(*(stage.phase(step, known) for stage in self._all_stages))
+        return inner or (COMPRESSED if self.dense_steps else "")
 
     def refuses(self, spec: Spec) -> str | None:
         """Why a tensor must stay dense under this codec, or None."""
@@ -124,6 +141,8 @@ class Codec:
         self, layout: Layout, context: Context, step: int = 0, learned: Learned | None = None
     ) -> BoundCodec:
         """This codec bound to the tensors of a lane, in the phase of one step."""
+        if self.starts(step):
+            return self._begun().bind(layout, context, step, learned)
         learned = {} if learned is None else learned
         stages, inner = [], layout
         for stage in self.stages:
@@ -136,8 +155,19 @@ class Codec:
         fixed = all(stage.fixed for stage in self.stages)
         return BoundCodec(layout, context, stages, inner, packer, self.phase(step), fixed)
 
+    def _begun(self) -> Codec:
+        """What its dense start sends: numbers behind its linear stages, where memories may live, as floats.
+
+        Without stages there is one that changes nothing: memories want float32 whatever the gradients are.
+        """
+        return Codec(self.name, self.stages or (Identity(),), Dense())
+
     def __str__(self) -> str:
         return self.name
+
+
+def _joined(*phases: str) -> str:
+    return " ".join(filter(None, phases))
 
 
 class Draft:

@@ -50,6 +50,11 @@ class ChainLink(ABC):
         return "none"
 
     @property
+    def dense_steps(self) -> int:
+        """Steps before the first that it compresses, in which a codec that ends in it sends everything."""
+        return 0
+
+    @property
     def name(self) -> str:
         """Its class with every option that is not its default: equal names mean equal bytes."""
         return f"{type(self).__name__}({show_options(self)})"

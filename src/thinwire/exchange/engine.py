@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -171,6 +171,11 @@ class Engine:
             self.memories[text] = make_memory(text, self.group.size)
         return self.memories[text]
 
+    def set_rates(self, rates: Mapping[str, float]) -> None:
+        """The learning rate of every tensor in the step under way, for memories that go by them."""
+        for memory in self.memories.values():
+            memory.rates = rates
+
     @property
     def lanes(self) -> list[list[Lane]]:
         """The lanes made so far: one list for every bucket, strength and phase."""
@@ -190,8 +195,6 @@ class Engine:
         if self.steering.decide(told, self.group.global_rank, self.step):
             self._lanes.clear()  # gentle lanes hold large buffers
             self.statistics.forget_lanes()
-        for memory in self.memories.values():
-            memory.strength = self.steering.strength
         self.clock.current = PREPARE
         self._steered = True
 
@@ -215,10 +218,11 @@ class Engine:
         return lanes
 
     def _transit(self, bucket: Bucket, lane: Lane, index: int, wide: Tensor) -> Transit:
-        measured = self.statistics.wants_error(self.step) and not lane.codec.own_dtype
-        feedback = Feedback(
-            self.memory(lane.memory), bucket.loss_scale, self.statistics if measured else None
-        )
+        phase = lane.bound.phase
+        measured = not lane.codec.own_dtype and self.statistics.wants_error(self.step, phase)
+        statistics = self.statistics if measured else None
+        strength = 0.0 if lane.codec.starts(lane.step) else self.steering.strength
+        feedback = Feedback(self.memory(lane.memory), bucket.loss_scale, statistics, strength)
         key = Key(self.seed, self.step, self.group.rank)
         x = bucket.buffer if lane.codec.own_dtype else wide
         watched = self.plan.remembers or bool(self.leftover)

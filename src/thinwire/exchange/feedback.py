@@ -14,11 +14,15 @@ from thinwire.tensors.layout import Piece
 
 @dataclass(frozen=True)
 class Feedback:
-    """A lane's memory under the loss scale of its bucket, and the statistics if this step is measured."""
+    """A lane's memory under the loss scale of its bucket, and the statistics if this step is measured.
+
+    `strength` is that of the lane's codec, 0 in a dense start.
+    """
 
     memory: Memory
     loss_scale: float
     statistics: Statistics | None
+    strength: float = 1.0
 
     @property
     def wanted(self) -> bool:
@@ -31,6 +35,7 @@ class Feedback:
 
     def keep(self, meant: Tensor, sent: Tensor, base: int, pieces: Sequence[Piece]) -> None:
         """kept = meant - sent; `sent` begins at element `base` of what was meant."""
+        self.memory.strength = self.strength
         self.memory.after(meant, sent, base, pieces, self.loss_scale)
         if self.statistics is not None:
             self.statistics.add_error(meant, sent, base, pieces)

@@ -50,9 +50,18 @@ class Statistics:
     steps: int = 0
     layers: dict[str, LayerStatistics] = field(default_factory=dict)
     _shares: dict[int, list[tuple[LayerStatistics, float]]] = field(default_factory=dict)
+    _measured: dict[str, int] = field(default_factory=dict)  # the step measured last, by phase
 
-    def wants_error(self, step: int) -> bool:
-        return self.error_every > 0 and step % self.error_every == 0
+    def wants_error(self, step: int, phase: str = "") -> bool:
+        """Every `error_every` steps, and so often in every phase: some would never meet such a step."""
+        last = self._measured.get(phase)
+        if not self.error_every:
+            return False
+        fresh = bool(phase) and (last is None or step - last >= self.error_every)
+        wanted = fresh or last == step or step % self.error_every == 0
+        if wanted:
+            self._measured[phase] = step
+        return wanted
 
     def count_exchange(self, lanes: list[Lane]) -> None:
         """A bucket has been exchanged: each tensor gets its share of what its lane sent."""

@@ -22,7 +22,7 @@ class Transit:
         self.agreed: Tensor  # the words that packers encode under
         self.finite = True
         self.own: Tensor | None = None  # what the payloads stand for, as gradients
-        self.lane.bound.set_loss_scale(self.feedback.loss_scale)
+        self.lane.bound.begin(self.feedback.loss_scale, self.feedback.statistics is not None)
         if not load.feeds_numbers:
             self.feedback.join(load.x, self.lane.layout.pieces())
         stage = self.lane.bound.ranged
@@ -86,6 +86,7 @@ class Parcel:
                 feedback.keep(transit.load.x, transit.own_gradients(), 0, transit.lane.layout.pieces())
         if feedback.statistics is not None:
             feedback.statistics.add_tallies(self.packer.tallies())
+            feedback.statistics.add_tallies(transit.lane.bound.tallies())
 
     def decode(self, sums: Tensor) -> None:
         """Merged payloads (or, if they do not merge, those of all ranks) to the mean."""

@@ -31,6 +31,7 @@ from thinwire.hooks.decay import DecayMomentum
 from thinwire.hooks.helm import Helm
 from thinwire.hooks.momentum import corrected, refuse_second_momentum, split_groups, warn_unchecked
 from thinwire.hooks.node_helm import NodeHelm
+from thinwire.hooks.rates import LearningRates, refuse_unknown_rates
 from thinwire.hooks.worker import Worker
 from thinwire.kernels import pick
 from thinwire.plans.model import Model, parameter_names
@@ -74,6 +75,7 @@ class Compressor:
         self.passes = False  # whether those of this step do
         self._step_layouts: list[Layout] = []  # the buckets of this step so far
         self._decay: DecayMomentum | None = None
+        self._rates: LearningRates | None = None  # of the optimizer that was checked
         self._momentum_settled = False  # somebody looked whether the optimizer applies momentum again
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         if module is not None:
@@ -198,6 +200,7 @@ class Compressor:
             self._momentum_settled = True
             if corrected(self.plan):
                 warn_unchecked()
+        rates = self._rates_now()
         ready = self._record()
 
         def job() -> None:
@@ -206,6 +209,7 @@ class Compressor:
                     ready.wait()
                 if news is not None:
                     self.engine.join(news)
+                self.engine.set_rates(rates)
                 self.node.exchange(self.engine, bucket)
             if is_last:
                 self.node.end_step(self.engine)
@@ -264,7 +268,8 @@ class Compressor:
     def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Raises if the optimizer applies momentum to tensors whose memory does (dgc); call it once.
 
-        Their weight decay gets the memory's momentum, kept in the optimizer's own state.
+        Their weight decay gets the memory's momentum, kept in the optimizer's own state. Memories with lr=on
+        go by this optimizer's learning rates from here on, whoever changes them.
 
         >>> compressor = compress(ddp_model, "dgc:0.001")                             # doctest: +SKIP
         >>> groups = compressor.param_groups(ddp_model.parameters(), momentum=0.9)    # doctest: +SKIP
@@ -273,6 +278,7 @@ class Compressor:
         """
         self._want_names("check_optimizer")
         refuse_second_momentum(optimizer, self._names, corrected(self.plan))
+        self._rates = LearningRates(optimizer, self._names)
         self._settle(p for group in optimizer.param_groups for p in group["params"])
 
     def param_groups(self, parameters: Iterable[Tensor], *, momentum: float) -> list[dict[str, Any]]:
@@ -284,6 +290,18 @@ class Compressor:
         everything = list(parameters)
         self._settle(everything)
         return split_groups(everything, self._names, corrected(self.plan), momentum)
+
+    def follow(self, other: Compressor) -> None:
+        """Takes what another compressor of the same net knows of the optimizer: workers in one process."""
+        self._rates, self._momentum_settled = other._rates, True
+
+    def _rates_now(self) -> dict[str, float]:
+        """The learning rates of this step, if a memory goes by them."""
+        if not self.plan.uses_rates:
+            return {}
+        if self._rates is None:
+            refuse_unknown_rates()
+        return {} if self._rates is None else self._rates.now()
 
     def _settle(self, parameters: Iterable[Tensor]) -> None:
         """Somebody has seen to the momentum of these parameters: decay must have it as well."""

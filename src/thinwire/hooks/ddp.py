@@ -108,6 +108,7 @@ def compress(
     check_every: int | None = None,
     on_drift: str = "raise",
     hierarchy: str | int = "off",
+    total_steps: int | None = None,
 ) -> Compressor:
     """Makes a DDP model send compressed gradients; nothing else in the training script changes.
 
@@ -132,6 +133,7 @@ def compress(
 
     How it runs:
 
+    - `total_steps`: how many steps the run has, for options that are a part of it ("dgc:warmup=5%").
     - `seed`: of what codecs draw at random (rounding). The same on all ranks; with it a run can be repeated.
     - `grad_scaler`: the GradScaler of mixed precision, so that memories know the scale of the gradients.
     - `check_every`: steps between two comparisons of the parameters of all ranks (None: 100, 0: never).
@@ -168,6 +170,7 @@ def compress(
         check_every=check_every,
         on_drift=on_drift,
         hierarchy=hierarchy,
+        total_steps=total_steps,
     )
     try:
         model.register_comm_hook(state, comm_hook)
@@ -209,7 +212,7 @@ def _policy(codec: CodecChoice, options: dict[str, Any]) -> tuple[Policy, dict[s
     scaler = rest.pop("grad_scaler", None)
     if scaler is not None:
         rest["loss_scale"] = scaler.get_scale
-    return Policy.of(codec, keep_dense, min_numel), rest
+    return Policy.of(codec, keep_dense, min_numel, rest.pop("total_steps", None)), rest
 
 
 def _group(process_group: dist.ProcessGroup | None, link: Link | None) -> Group:

@@ -11,8 +11,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from thinwire.errors import PlanError
 from thinwire.memories.pages import Pages
 from thinwire.tensors.layout import Piece
+
+RATES_WAY_OUT = "call compressor.check_optimizer(optimizer) with the optimizer that updates it"
 
 
 class Kept(Enum):
@@ -35,7 +38,11 @@ class Memory(ABC):
 
     adds: ClassVar[bool] = False  # True: `before` only adds what is held, which so can be sent by any codec
 
-    strength: float = 1.0  # of its codec in the step under way; the engine sets it
+    strength: float = 1.0  # of the codec of the pieces at hand; set before `after` is called
+
+    rates: Mapping[str, float] = MappingProxyType({})  # the learning rate of every tensor in this step
+
+    uses_rates: bool = False  # True: `rates` must be known
 
     def __init__(self) -> None:
         self.pages = Pages(tuple(self.pieces_held))
@@ -50,6 +57,16 @@ class Memory(ABC):
 
     def received(self, mean: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:  # noqa: B027
         """Sees the mean over all ranks, and may change it, on all ranks alike."""
+
+    def rate(self, name: str) -> float:
+        """The learning rate of a tensor; 1 for memories that do not go by it."""
+        if not self.uses_rates:
+            return 1.0
+        if name not in self.rates:
+            raise PlanError(
+                f"the learning rate of {name} is not known to a memory with lr=on: {RATES_WAY_OUT}"
+            )
+        return self.rates[name]
 
     def commit(self) -> None:
         """Believes the step."""

@@ -22,12 +22,16 @@ V = "unsent"  # all velocities that were not sent yet
 
 @dataclass(frozen=True)
 class MomentumOptions:
-    """How the momentum memory corrects: factor m, Nesterov's form, the norm gradients are cut to, masking."""
+    """How the momentum memory corrects: factor m, Nesterov's form, the norm gradients are cut to, masking.
+
+    `lr`: whether what was not sent is rescaled when the learning rate changes.
+    """
 
     factor: float = option(0.9, float, "a number from 0 to less than 1", repr)
     nesterov: bool = option(False, yes_or_no, '"on" or "off"', show_yes_or_no)
     clip: float = option(math.inf, number_or_off, 'a positive L2 norm, or "off"', show_number_or_off)
     mask: bool = option(True, yes_or_no, '"on" or "off"', show_yes_or_no)
+    lr: bool = option(False, yes_or_no, '"on" or "off"', show_yes_or_no)
 
     def __post_init__(self) -> None:
         if not 0 <= self.factor < 1:
@@ -51,7 +55,8 @@ class Momentum(Memory):
     is masked, and at strength 0 this is momentum SGD. `mask=off` never masks: for codecs that send every
     element.
 
-    Invariant: u + old v = sent + new v.
+    Invariant: u + old v = sent + new v. With `lr=on` lr v is held, as the residual memory does; u is a
+    gradient.
     """
 
     pieces_held = MappingProxyType({U: Kept.OWN, V: Kept.OWN})
@@ -60,21 +65,39 @@ class Momentum(Memory):
         super().__init__()
         self.options, self.limit = options, options.clip / math.sqrt(world)
         self.whole_tensors = not math.isinf(self.limit)
+        self.uses_rates = options.lr
 
     def before(self, x: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:
         for piece in pieces:
             g = x[piece.where]
             old = self.pages.old(piece) or {U: torch.zeros_like(g), V: torch.zeros_like(g)}
-            self._accumulate(g, old, self.pages.room(piece, x), loss_scale)
+            self._accumulate(g, self._rated(old, piece.name), self.pages.room(piece, x), loss_scale)
 
     def after(self, x: Tensor, own: Tensor, base: int, pieces: Sequence[Piece], loss_scale: float) -> None:
         for piece in pieces:
             room, sent = self.pages.room(piece, x), own[piece.moved(base)]
+            rate = self.rate(piece.name)
+            if rate == 0:  # nothing changes the weights: what is held stays
+                self._stay(piece, room)
+                continue
             torch.sub(x[piece.where], sent, out=room[V])
-            if loss_scale != 1.0:
+            if self.uses_rates:
+                room[V].mul_(rate / loss_scale)
+            elif loss_scale != 1.0:
                 room[V].div_(loss_scale)
             if self.options.mask and self.strength == 1:
                 room[U].masked_fill_(sent != 0, 0.0)
+
+    def _rated(self, old: Held, name: str) -> Held:
+        """What is held, as gradients of now."""
+        if not self.uses_rates:
+            return old
+        rate = self.rate(name)
+        return {U: old[U], V: old[V] / rate if rate else torch.zeros_like(old[V])}
+
+    def _stay(self, piece: Piece, room: Held) -> None:
+        old = self.pages.old(piece)
+        room[V].zero_() if old is None else room[V].copy_(old[V])
 
     def _accumulate(self, g: Tensor, old: Held, new: Held, loss_scale: float) -> None:
         """Steps 1 and 2: g becomes the new v, in units of the loss scale; the new u goes to its room."""

@@ -56,6 +56,11 @@ def whole_tensors(text: str) -> bool:
     return make_memory(text).whole_tensors
 
 
+def uses_rates(text: str) -> bool:
+    """True if a memory goes by learning rates."""
+    return make_memory(text).uses_rates
+
+
 def memory_text(text: str) -> str:
     """The one way to write a memory: ranks compare these texts, and states are kept under them.
 

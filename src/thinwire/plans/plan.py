@@ -21,7 +21,7 @@ from thinwire.controls.table import check_control, control_text, make_control
 from thinwire.errors import PlanError
 from thinwire.groups.base import all_gather_bytes, all_reduce_bytes, broadcast_bytes
 from thinwire.kernels import backends
-from thinwire.memories.table import memory_text
+from thinwire.memories.table import memory_text, uses_rates
 from thinwire.plans.lane import Lane, step_bytes
 from thinwire.plans.model import Model
 from thinwire.plans.node_bytes import STATUS_BYTES, node_bytes
@@ -174,13 +174,19 @@ class Plan:
                 tuple(bucket.specs[i] for i in members), tuple(bucket.offsets[i] for i in members)
             )
             codec = by_name[layout.names[0]].codec
-            lanes.append(Lane(codec, layout, memory, route_named(route), context, step, known, part_numel))
+            way = route_named("sharded" if codec.starts(step) else route)  # as what stays dense goes
+            lanes.append(Lane(codec, layout, memory, way, context, step, known, part_numel))
         return lanes
 
     @functools.cached_property
     def remembers(self) -> bool:
         """True if something of a step is remembered in the next ones: memories, bases, phases."""
         return any(entry.memory != "none" or entry.codec.learns for entry in self.entries)
+
+    @functools.cached_property
+    def uses_rates(self) -> bool:
+        """True if a memory goes by learning rates."""
+        return any(uses_rates(entry.memory) for entry in self.entries)
 
     @property
     def digest(self) -> bytes:

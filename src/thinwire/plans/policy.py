@@ -44,16 +44,23 @@ class Policy:
         codec: CodecLike | Mapping[str, CodecLike],
         keep_dense: Iterable[str] = KEEP_DENSE,
         min_numel: int = MIN_NUMEL,
+        total_steps: int | None = None,
     ) -> Policy:
-        """Reads what a user may give: a codec (a text or an object), or patterns with codecs."""
+        """Reads what a user may give: a codec (a text or an object), or patterns with codecs.
+
+        `total_steps`: how long the run is, for texts that name parts of it ("start=5%").
+        """
+        if total_steps is not None and total_steps < 1:
+            raise PlanError(f"total_steps={total_steps} must be the number of steps of the run, at least 1")
         keep = tuple(keep_dense)
         for word in keep:
             if word not in KEEP_DENSE:
                 raise PlanError(f'keep_dense: "{word}" is no rule: known are {", ".join(KEEP_DENSE)}')
         if not isinstance(codec, Mapping):
-            return cls((), codec_of(codec), keep, min_numel)
-        rules = tuple((pattern, codec_of(value)) for pattern, value in codec.items() if pattern != "*")
-        return cls(rules, codec_of(codec.get("*", "dense")), keep, min_numel)
+            return cls((), codec_of(codec, total_steps), keep, min_numel)
+        named = {pattern: codec_of(value, total_steps) for pattern, value in codec.items()}
+        rest = named.pop("*", None) or parse("dense")
+        return cls(tuple(named.items()), rest, keep, min_numel)
 
     @property
     def codecs(self) -> tuple[Codec, ...]:

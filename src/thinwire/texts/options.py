@@ -9,10 +9,21 @@ from typing import Any
 
 from thinwire.errors import CodecError
 
+START_RULE = 'a number of steps, or a part of the run as in "5%"'
 
-def option(default: Any, read: Callable[[str], Any], rule: str, show: Callable[[Any], str] = str) -> Any:
-    """A field whose text form is parsed by `read` and whose rule is quoted when the text does not fit."""
-    metadata = {"read": read, "rule": rule, "show": show}
+
+def option(
+    default: Any,
+    read: Callable[[str], Any],
+    rule: str,
+    show: Callable[[Any], str] = str,
+    of_run: bool = False,
+) -> Any:
+    """A field whose text form is parsed by `read` and whose rule is quoted when the text does not fit.
+
+    `of_run`: it is a number of steps, which may be written as a part of the run ("5%").
+    """
+    metadata = {"read": read, "rule": rule, "show": show, "of_run": of_run}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -35,8 +46,13 @@ def option_texts(rest: str, bare: str | None, name: str, where: str) -> dict[str
     return texts
 
 
-def read_options(cls: type, texts: dict[str, str], where: str) -> dict[str, Any]:
-    """Parses option texts by the fields of a link class; `where` names the link in errors."""
+def read_options(
+    cls: type, texts: dict[str, str], where: str, total_steps: int | None = None
+) -> dict[str, Any]:
+    """Parses option texts by the fields of a link class; `where` names the link in errors.
+
+    `total_steps` is the length of the run, for options that are written as a part of it.
+    """
     fields = {field.name: field for field in dataclasses.fields(cls)}
     values = {}
     for name, text in texts.items():
@@ -44,11 +60,27 @@ def read_options(cls: type, texts: dict[str, str], where: str) -> dict[str, Any]
             known = ", ".join(fields) or "none at all"
             raise CodecError(f'{where} has no option "{name}": it takes {known}')
         metadata = fields[name].metadata
+        if metadata["of_run"] and text.endswith("%"):
+            text = _steps_of_run(text, total_steps, f"{where}: {name}={text}")
         try:
             values[name] = metadata["read"](text)
         except ValueError:
             raise CodecError(f'{where}: {name}="{text}" does not fit: {metadata["rule"]}') from None
     return values
+
+
+def _steps_of_run(text: str, total_steps: int | None, where: str) -> str:
+    """A part of the run as a number of steps; what is no part is left to be refused as no number."""
+    if total_steps is None:
+        raise CodecError(
+            f"{where} is a part of the run, whose length nobody told: pass total_steps= to compress, or "
+            "write a number of steps"
+        )
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        return text
+    return str(round(percent / 100 * total_steps)) if 0 <= percent <= 100 else text
 
 
 def show_options(link: Any) -> str:
@@ -59,6 +91,12 @@ def show_options(link: Any) -> str:
         if value != field.default:
             shown.append(f"{field.name}={field.metadata['show'](value)}")
     return ",".join(shown)
+
+
+def check_start(name: str, start: int) -> None:
+    """Refuses a dense start that ends before it begins."""
+    if start < 0:
+        raise CodecError(f"{name}: start={start} must be a number of steps, 0 for none")
 
 
 def one_of(*names: str) -> Callable[[str], str]:

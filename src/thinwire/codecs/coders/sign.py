@@ -14,7 +14,7 @@ from thinwire.errors import CodecError
 from thinwire.kernels.sizes import ROW, field_granule_bytes, field_rows
 from thinwire.tensors.key import Key
 from thinwire.tensors.layout import Layout
-from thinwire.texts.options import one_of, option
+from thinwire.texts.options import START_RULE, check_start, one_of, option
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Sign(Coder):
        values="scaled": one number, +-|p|_1 / n (scaled sign)
     3. q_k = the number that belongs to bit_k; the mean over workers is the mean of their q
 
-    Biased, so what is not sent is kept for the next step: memory "residual", p = g + e, e = p - q.
-    With "scaled", |p - q|^2 = (1 - |p|_1^2 / (n |p|^2)) |p|^2.
+    Biased, so what is not sent is kept for the next step: memory "residual", p = g + e, e = p - q. `start`:
+    steps that travel uncompressed before. With "scaled", |p - q|^2 = (1 - |p|_1^2 / (n |p|^2)) |p|^2.
     Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014.
     """
 
@@ -36,10 +36,16 @@ class Sign(Coder):
 
     values: str = option("mean", one_of("mean", "scaled"), '"mean" or "scaled"')
     block: int = option(1 << 16, read_block, BLOCK_RULE, show_block)
+    start: int = option(0, int, START_RULE, of_run=True)
 
     def __post_init__(self) -> None:
         if self.block < 0 or self.block % ROW:
             raise CodecError(f"sign: block={self.block} must be a multiple of {ROW}, or layer")
+        check_start("sign", self.start)
+
+    @property
+    def dense_steps(self) -> int:
+        return self.start
 
     def bind(self, layout: Layout, context: Context) -> Packer:
         return SignPacker(self, layout.units(unit_size(self.block)), context)

@@ -111,6 +111,7 @@ class BoundStage(ABC):
     out: Layout
     num_summands: int = 0  # float32 numbers that are added over all ranks before `forward`
     loss_scale: float = 1.0  # of the gradients at hand; what is learnt must not depend on it
+    measured: bool = False  # whether somebody will ask for `tallies`
 
     @property
     def by_parts(self) -> RangedStage | None:
@@ -128,6 +129,10 @@ class BoundStage(ABC):
     @abstractmethod
     def inverse(self, y: Tensor, x: Tensor) -> None:
         """Writes the numbers y stands for into the tensors of x. Linear: it may run once, on a sum."""
+
+    def tallies(self) -> dict[str, dict[str, float]]:
+        """What a person may want to know of the numbers made last: by tensor and by name."""
+        return {}
 
     def learn(self, y: Tensor, x: Tensor) -> None:  # noqa: B027 - most stages learn nothing
         """Looks at the mean, as this stage gives it (y) and decoded (x); called only when it is finite."""

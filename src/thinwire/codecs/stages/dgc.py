@@ -15,7 +15,7 @@ from thinwire.codecs.stages.base import NOTHING, SelectingStage
 from thinwire.codecs.stages.topk import TopK
 from thinwire.errors import CodecError
 from thinwire.tensors.layout import Layout
-from thinwire.texts.options import option, read_chunk, show_chunk
+from thinwire.texts.options import START_RULE, check_start, option, read_chunk, show_chunk
 
 WARM_UP_RATIOS = (0.25, 0.063, 0.015, 0.004, 0.001)
 
@@ -26,7 +26,8 @@ class DGC(SelectingStage):
 
     1. in the first `warmup` steps, in five equal parts, .25 .063 .015 .004 .001 of the elements are kept, but
        never less than `ratio`; then `ratio` of them
-    2. the rest is top-k; the memory corrects momentum, masks and clips: memory="momentum:0.9,clip=1"
+    2. before all that, `start` steps travel uncompressed; nothing is masked then
+    3. the rest is top-k; the memory corrects momentum, masks and clips: memory="momentum:0.9,clip=1"
 
     The optimizer must not apply momentum again: see `Compressor.check_optimizer`. The paper warms up for 5
     epochs (of about 90). Lin et al., "Deep Gradient Compression", ICLR 2018.
@@ -36,8 +37,11 @@ class DGC(SelectingStage):
     default_coder = Dense()
 
     ratio: float = option(0.001, float, "a part of the elements, more than 0 and at most 1", repr)
-    warmup: int = option(1000, int, "a number of steps, 0 for none; about 5 epochs")
+    warmup: int = option(
+        1000, int, 'a number of steps, 0 for none, or a part of the run as in "5%"', of_run=True
+    )
     chunk: int = option(UNIT, read_chunk, '"tensor", or a number of elements', show_chunk)
+    start: int = option(0, int, START_RULE, of_run=True)
 
     def __post_init__(self) -> None:
         if not 0 < self.ratio <= 1:
@@ -48,6 +52,11 @@ class DGC(SelectingStage):
             raise CodecError(f"dgc: warmup={self.warmup} must be a number of steps, 0 for none")
         if self.chunk < 0:
             raise CodecError(f"dgc: chunk={self.chunk} must be a number of elements, or tensor")
+        check_start("dgc", self.start)
+
+    @property
+    def dense_steps(self) -> int:
+        return self.start
 
     @property
     def theta(self) -> float:
@@ -63,9 +72,10 @@ class DGC(SelectingStage):
         >>> [DGC(warmup=10).phase(step) for step in (0, 1, 2, 9, 10)]
         ['0.25', '0.25', '0.063', '0.001', '0.001']
         """
-        if step >= self.warmup:
+        warm = max(0, step - self.start)
+        if warm >= self.warmup:
             return repr(self.ratio)
-        return repr(max(self.ratio, WARM_UP_RATIOS[step * len(WARM_UP_RATIOS) // self.warmup]))
+        return repr(max(self.ratio, WARM_UP_RATIOS[warm * len(WARM_UP_RATIOS) // self.warmup]))
 
     def check(self, coder: Coder) -> None:
         TopK(self.ratio).check(coder)

@@ -12,15 +12,35 @@ from torch import Tensor
 from thinwire.codecs.coders.base import Context
 from thinwire.codecs.coders.floats import Dense
 from thinwire.codecs.stages.base import NOTHING, BoundStage, Learned, LinearStage, RangedStage, owner
+from thinwire.codecs.stages.captured import Captured
 from thinwire.codecs.stages.identity import BoundIdentity
 from thinwire.codecs.stages.moments import Components, Moments
-from thinwire.codecs.stages.slices import CHANNEL, MEMORY, Cut, Slices, orders_of, scalar
+from thinwire.codecs.stages.slices import (
+    CHANNEL,
+    MEMORY,
+    ROW,
+    Cut,
+    Slices,
+    orders_of,
+    read_slice,
+    row_slice,
+    scalar,
+    show_slice,
+)
 from thinwire.errors import CodecError
 from thinwire.tensors.layout import Layout
 from thinwire.tensors.spec import Spec
-from thinwire.texts.options import number_or_off, one_of, option, show_number_or_off
+from thinwire.texts.options import (
+    START_RULE,
+    check_start,
+    number_or_off,
+    one_of,
+    option,
+    show_number_or_off,
+)
 
-SAMPLE, CHOOSE, REFRESH, PROJECT = "sample", "choose", "refresh", "project"
+START, SAMPLE, CHOOSE, REFRESH, PROJECT = "start", "sample", "choose", "refresh", "project"
+KEPT = "kept"  # the share of the gradient's energy that is sent
 _FACTS = 2  # beside basis and mean: the captured energy, and the order
 _FEW = 64  # slices: tensors with fewer a step are sampled wholly
 _GROUP = 8  # slices: parts end on whole groups
@@ -40,6 +60,10 @@ class GradiVeQ(LinearStage):
     What lies outside the span of U is dropped; memory="residual" keeps it for the next sample phase, in which
     everything is sent.
 
+    `slice=row`: a slice is a row of the tensor's matrix (all that belongs to one output), M its length and
+    d = M / ratio, rounded down. Rows of more than 1,024 elements are cut into the fewest equal pieces that
+    are not longer. `start`: steps that travel uncompressed before the first sample.
+
     `order`: "memory" (as the tensor lies), "channel" (channels fastest), "auto" (the one that drops less).
     `energy`: the fewest eigenvectors that hold this share of the variance, at most M / ratio. `stride`: a
     step samples every stride-th slice, the next step others. A tail shorter than M travels as it is.
@@ -51,7 +75,7 @@ class GradiVeQ(LinearStage):
     default_coder = Dense()
 
     ratio: float = option(8.0, float, "a number of at least 1 that divides slice", lambda r: f"{r:g}")
-    slice: int = option(256, int, "a number of elements")
+    slice: int = option(256, read_slice, '"row", or a number of elements', show_slice)
     sample: int = option(100, int, "a number of steps, at least 1")
     compress: int = option(400, int, "a number of steps, at least 1")
     order: str = option("memory", one_of("memory", "channel", "auto"), '"memory", "channel" or "auto"')
@@ -60,58 +84,80 @@ class GradiVeQ(LinearStage):
         _OFF, number_or_off, 'a share of the variance between 0 and 1, or "off"', show_number_or_off
     )
     stride: int = option(8, int, "a number of slices, at least 1")
+    start: int = option(0, int, START_RULE, of_run=True)
 
     def __post_init__(self) -> None:
-        for name in ("slice", "sample", "compress", "stride"):
+        for name in ("sample", "compress", "stride"):
             if getattr(self, name) < 1:
                 raise CodecError(f"gradiveq: {name}={getattr(self, name)} must be at least 1")
+        check_start("gradiveq", self.start)
+        self._check_slice()
+        if self.energy != _OFF and not 0 < self.energy <= 1:
+            raise CodecError(f"gradiveq: energy={self.energy:g} must be above 0 and at most 1, or off")
+        if self.energy != _OFF and self.sample < 2:
+            raise CodecError("gradiveq: energy needs sample=2 or more: the last sample step agrees on d")
+
+    def _check_slice(self) -> None:
+        if self.slice == ROW:
+            if not self.ratio >= 1:
+                raise CodecError(f"gradiveq: ratio={self.ratio:g} must be at least 1")
+            return
+        if self.slice < 1:
+            raise CodecError(f"gradiveq: slice={self.slice} must be at least 1")
         if not 1 <= self.ratio <= self.slice:
             raise CodecError(
                 f"gradiveq: ratio={self.ratio:g} must be between 1 and slice={self.slice}: d = slice / ratio "
                 "numbers stand for the elements of a slice"
             )
-        if self.slice / self.ratio != self.width:
+        if self.slice / self.ratio != int(self.slice / self.ratio):
             raise CodecError(f"gradiveq: ratio={self.ratio:g} must divide slice={self.slice} without a rest")
-        if self.energy != _OFF and not 0 < self.energy <= 1:
-            raise CodecError(f"gradiveq: energy={self.energy:g} must be above 0 and at most 1, or off")
-        if self.energy != _OFF and self.sample < 2:
-            raise CodecError("gradiveq: energy needs sample=2 or more: the last sample step agrees on d")
 
     @property
     def sampled(self) -> int:
         """Steps of a cycle whose means can be samples."""
         return self.sample - int(self.energy != _OFF)
 
-    @property
-    def width(self) -> int:
-        """d, or with `energy` the most it can be."""
-        return int(self.slice / self.ratio)
+    def slices(self, spec: Spec) -> Slices:
+        """A tensor cut as it was asked for."""
+        return Slices(spec, row_slice(spec) if self.slice == ROW else self.slice)
 
-    def width_of(self, known: Mapping[str, Tensor]) -> int:
+    def width(self, slices: Slices) -> int:
+        """d, or with `energy` the most it can be."""
+        return int(slices.length / self.ratio)
+
+    def width_of(self, slices: Slices, known: Mapping[str, Tensor]) -> int:
         """Numbers that a slice of a tensor becomes: what was learnt of it, else what was asked for."""
-        return int(known["width"]) if "width" in known else self.width
+        return int(known["width"]) if "width" in known else self.width(slices)
 
     def phase(self, step: int, known: Mapping[str, Tensor] = NOTHING) -> str:
-        at = step % (self.sample + self.compress)
+        if step < self.start:
+            return START
+        at = (step - self.start) % (self.sample + self.compress)
         if at < self.sample:
             return CHOOSE if self.energy != _OFF and at == self.sample - 1 else SAMPLE
         kind = REFRESH if at == self.sample else PROJECT
-        return f"{kind} {self.width_of(known)}"
+        asked = f"row/{self.ratio:g}" if self.slice == ROW else str(int(self.slice / self.ratio))
+        return f"{kind} {int(known['width']) if 'width' in known else asked}"
 
     def refuses(self, spec: Spec) -> str | None:
-        slices = Slices(spec, self.slice)
+        slices = self.slices(spec)
         if self.layers == "conv" and len(spec.shape) == 2:
             return "fully connected (layers=all compresses it)"
+        if self.slice == ROW and slices.length < self.ratio:
+            return f"rows, or equal pieces of them, of {slices.length} elements are shorter than the ratio"
         if slices.count == 0:
             return f"shorter than a slice of {self.slice}"
-        saved = self.compress * slices.count * (self.slice - self.width)
-        if self.ratio > 1 and saved <= self.width * self.slice:
+        width = self.width(slices)
+        saved = self.compress * slices.count * (slices.length - width)
+        if self.ratio > 1 and saved <= width * slices.length:
             return "its basis costs more than it saves"
         return None
 
     def bind(self, layout: Layout, context: Context, phase: str, learned: Learned) -> BoundStage:
         kinds: dict[str, Callable[[GradiVeQ, Layout, Context, Learned], BoundStage]]
         kinds = {SAMPLE: BoundSample, CHOOSE: BoundChoose, REFRESH: BoundRefresh, PROJECT: BoundProject}
+        if phase == START:
+            return BoundIdentity(layout)
         return kinds[phase.split()[0]](self, layout, context, learned)
 
 
@@ -120,7 +166,7 @@ class _Learner:
 
     def __init__(self, stage: GradiVeQ, layout: Layout, context: Context, learned: Learned) -> None:
         self.stage, self.context, self.learned = stage, context, learned
-        self.slices = [Slices(spec, stage.slice) for spec in layout.specs]
+        self.slices = [stage.slices(spec) for spec in layout.specs]
 
     def known(self, slices: Slices) -> dict[str, Tensor]:
         return self.learned.setdefault(slices.spec.name, {})
@@ -141,7 +187,8 @@ class _Learner:
     def components(self, slices: Slices) -> Components:
         """Of the order that drops less."""
         found = [moments.components() for moments in self.moments(slices)]
-        return min(found, key=lambda components: components.dropped(self.stage.width))
+        width = self.stage.width(slices)
+        return min(found, key=lambda components: components.dropped(width))
 
 
 class BoundSample(BoundIdentity):
@@ -188,7 +235,7 @@ class BoundChoose(BoundIdentity):
         stage, offer = self.learner.stage, torch.zeros(self.num_summands, device=x.device)
         for index, slices in enumerate(self.learner.slices):
             if self.learner.owns(slices):
-                offer[index] = self.learner.components(slices).width(stage.energy, stage.width)
+                offer[index] = self.learner.components(slices).width(stage.energy, stage.width(slices))
         return offer
 
     def prepare(self, agreed: Tensor) -> None:
@@ -202,7 +249,10 @@ class BoundProject(RangedStage):
     def __init__(self, stage: GradiVeQ, layout: Layout, context: Context, learned: Learned) -> None:
         self.layout, self.kernels = layout, context.kernels.products
         self.learner = _Learner(stage, layout, context, learned)
-        self.widths = [stage.width_of(learned.get(name, NOTHING)) for name in layout.names]
+        self.captured: dict[str, Captured] = {}
+        self.widths = [
+            stage.width_of(slices, learned.get(slices.spec.name, NOTHING)) for slices in self.learner.slices
+        ]
         self.out = Layout.packed(
             Spec(slices.spec.name, (slices.count * width + slices.tail,))
             for slices, width in zip(self.learner.slices, self.widths, strict=True)
@@ -227,6 +277,8 @@ class BoundProject(RangedStage):
             self.kernels.product(mean.unsqueeze(0), basis, x.new_empty(0), start)
             self.kernels.product(rows, basis, start.neg_().squeeze(0), part.rows(y))
             part.tail_in(y).copy_(ordered[ordered.numel() - part.tail :])
+            if self.measured:
+                self._weigh(part, rows, mean, y)
 
     def inverse_range(self, y: Tensor, x: Tensor, first: int, last: int) -> None:
         for part in self._cuts(first, last):
@@ -239,6 +291,15 @@ class BoundProject(RangedStage):
             target[target.numel() - part.tail :] = part.tail_in(y)
             if moved:
                 part.slices.restore(target, order, tensor)
+
+    def tallies(self) -> dict[str, dict[str, float]]:
+        """The share of this rank's gradient, by energy, that lies in the basis: in the step measured last."""
+        return {name: {KEPT: captured.share} for name, captured in self.captured.items()}
+
+    def _weigh(self, part: Cut, rows: Tensor, mean: Tensor, y: Tensor) -> None:
+        name = part.slices.spec.name
+        before = self.captured.get(name, Captured()) if part.first else Captured()
+        self.captured[name] = before.plus(Captured.of(rows, mean, part.rows(y), part.tail_in(y)))
 
     def _cuts(self, first: int, last: int) -> Iterator[Cut]:
         """What of each tensor lies in the numbers first..last, which were cut at `places`."""
@@ -256,7 +317,10 @@ class BoundRefresh(BoundProject):
 
     def __init__(self, stage: GradiVeQ, layout: Layout, context: Context, learned: Learned) -> None:
         super().__init__(stage, layout, context, learned)
-        self.sizes = [stage.slice * (width + 1) + _FACTS for width in self.widths]
+        lengths = [slices.length for slices in self.learner.slices]
+        self.sizes = [
+            length * (width + 1) + _FACTS for length, width in zip(lengths, self.widths, strict=True)
+        ]
         self.num_summands = sum(self.sizes)
 
     def summands(self, x: Tensor) -> Tensor:
@@ -269,8 +333,8 @@ class BoundRefresh(BoundProject):
         return offer
 
     def prepare(self, agreed: Tensor) -> None:
-        length = self.learner.stage.slice
         for slices, width, own in self._pieces(agreed):
+            length = slices.length
             basis, mean, facts = torch.split(own, [length * width, length, _FACTS])
             self.learner.known(slices).update(
                 basis=basis.view(length, width).clone(),

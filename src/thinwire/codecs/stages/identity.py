@@ -1,18 +1,29 @@
-"""A bound stage that passes tensors on as they are: for phases in which a stage drops nothing."""
+"""The stage that passes tensors on as they are: for phases in which nothing is dropped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from thinwire.codecs.stages.base import RangedStage
+from thinwire.codecs.coders.base import Context
+from thinwire.codecs.stages.base import BoundStage, Learned, LinearStage, RangedStage
 from thinwire.tensors.layout import Layout
 
 _EVEN = 64  # elements: parts end on whole granules of every float format
 _HALF = frozenset({torch.float16, torch.bfloat16})
+
+
+@dataclass(frozen=True)
+class Identity(LinearStage):
+    """Nothing changes, for ever. No text names it: it stands where a chain has nothing else (codec.py)."""
+
+    fixed = True
+
+    def bind(self, layout: Layout, context: Context, phase: str, learned: Learned) -> BoundStage:
+        return BoundIdentity(layout)
 
 
 class BoundIdentity(RangedStage):

@@ -17,7 +17,7 @@ from thinwire.kernels.reference.hashing import counters, random24
 from thinwire.tensors.key import Key
 from thinwire.tensors.layout import Layout
 from thinwire.tensors.spec import Spec
-from thinwire.texts.options import option
+from thinwire.texts.options import START_RULE, check_start, option
 
 DENSE, LOW_RANK = "dense", "lowrank"
 
@@ -44,7 +44,7 @@ class PowerSGD(LinearStage):
 
     rank: int = option(4, int, "a number of columns, at least 1")
     min_ratio: float = option(2.0, float, "a number of at least 1", repr)
-    start: int = option(0, int, "a number of steps")
+    start: int = option(0, int, START_RULE, of_run=True)
 
     def __post_init__(self) -> None:
         if self.rank < 1:
@@ -53,8 +53,7 @@ class PowerSGD(LinearStage):
             raise CodecError(
                 f"powersgd: min_ratio={self.min_ratio:g} must be at least 1, or tensors would grow"
             )
-        if self.start < 0:
-            raise CodecError(f"powersgd: start={self.start} must not be negative")
+        check_start("powersgd", self.start)
 
     def phase(self, step: int, known: Mapping[str, Tensor] = NOTHING) -> str:
         return DENSE if step < self.start else LOW_RANK

@@ -11,6 +11,8 @@ from torch import Tensor
 from thinwire.tensors.spec import Spec
 
 MEMORY, CHANNEL = "memory", "channel"
+ROW = -1  # instead of a length: a slice is a row of the tensor's matrix
+LONGEST = 1024  # elements of a slice that is a row: its owner keeps the square of that, and its eigenvectors
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,27 @@ class Cut:
     def tail_in(self, y: Tensor) -> Tensor:
         end = self.start + self.last * self.width
         return y[end : end + self.tail]
+
+
+def row_slice(spec: Spec) -> int:
+    """Elements of a slice of a tensor whose slices are rows: a row, or the longest equal piece allowed.
+
+    >>> [row_slice(Spec("", shape)) for shape in [(10, 800), (64, 32, 3, 3), (4096, 25088), (16,)]]
+    [800, 288, 896, 1]
+    """
+    row = spec.numel // max(1, spec.shape[0]) if spec.shape else 1
+    return next(length for length in range(min(row, LONGEST), 0, -1) if row % length == 0) if row else 1
+
+
+def read_slice(text: str) -> int:
+    """Reads a length; "row" is ROW."""
+    if text != "row" and int(text) < 0:
+        raise ValueError(text)
+    return ROW if text == "row" else int(text)
+
+
+def show_slice(slice: int) -> str:
+    return "row" if slice == ROW else str(slice)
 
 
 def orders_of(slices: Slices, order: str) -> tuple[str, ...]:

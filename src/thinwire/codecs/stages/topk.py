@@ -18,7 +18,15 @@ from thinwire.kernels.sizes import high_bits
 from thinwire.tensors.key import Key
 from thinwire.tensors.layout import Layout
 from thinwire.tensors.spec import Spec
-from thinwire.texts.options import number_or_off, option, read_chunk, show_chunk, show_number_or_off
+from thinwire.texts.options import (
+    START_RULE,
+    check_start,
+    number_or_off,
+    option,
+    read_chunk,
+    show_chunk,
+    show_number_or_off,
+)
 
 MAX_CHUNK = 2**31 - 1
 NO_WORDS = torch.empty(0, dtype=torch.int32)  # a coder behind top-k agrees on nothing
@@ -36,7 +44,7 @@ class TopK(SelectingStage):
     Behind `fourier` an element is a frequency, a pair of numbers, and |x| is the length of the pair.
 
     ||x - topk(x)||^2 <= (1 - k/n) ||x||^2: biased, so what is left out is held back (memory "residual"). With
-    `drop` it is never more than drop * ||x||^2.
+    `drop` it is never more than drop * ||x||^2. `start`: steps that travel uncompressed before.
     """
 
     memory = "residual"
@@ -48,6 +56,7 @@ class TopK(SelectingStage):
     drop: float = option(
         _OFF, number_or_off, 'a part of the elements, from 0 to less than 1, or "off"', show_number_or_off
     )
+    start: int = option(0, int, START_RULE, of_run=True)
 
     def __post_init__(self) -> None:
         if not 0 < self.ratio <= 1:
@@ -66,6 +75,11 @@ class TopK(SelectingStage):
             raise CodecError(f"topk: {said} both say how much is kept; give one")
         if self.chunk_numel and self.k > self.chunk_numel:
             raise CodecError(f"topk: k={self.k} is more than chunk={self.chunk} elements; make k smaller")
+        check_start("topk", self.start)
+
+    @property
+    def dense_steps(self) -> int:
+        return self.start
 
     @property
     def chunk_numel(self) -> int:

@@ -9,7 +9,7 @@ from thinwire.errors import LabError
 from thinwire.lab.models.card import ModelCard
 from thinwire.lab.models.char_transformer import CONTEXT, CharTransformer
 from thinwire.lab.models.pictures import alexnet, cifarnet, digits_cnn, lenet, vgg
-from thinwire.lab.models.resnet import resnet8, resnet20
+from thinwire.lab.models.resnet import resnet8, resnet8_wide, resnet20
 
 __all__ = ["MODELS", "ModelCard", "fit_check", "model_card"]
 
@@ -21,6 +21,7 @@ MODELS: Mapping[str, ModelCard] = MappingProxyType(
         "alexnet": ModelCard(alexnet, (3, 32, 32), 10),
         "vgg": ModelCard(vgg, (3, 32, 32), 10),
         "resnet8": ModelCard(resnet8, (3, 32, 32), 10),
+        "resnet8-wide": ModelCard(resnet8_wide, (3, 32, 32), 10),
         "resnet20": ModelCard(resnet20, (3, 32, 32), 10),
         "char-transformer": ModelCard(CharTransformer, (CONTEXT,), 65),
     }

@@ -56,3 +56,20 @@ def resnet8(classes: int) -> nn.Module:
         flat=nn.Flatten(),
         fc=nn.Linear(64, classes),
     )
+
+
+def resnet8_wide(classes: int) -> nn.Module:
+    """Three residual blocks (32, 64, 192 channels) behind a stem of stride 2: 0.52 M parameters for CIFAR-10.
+
+    Most of them are in the last block, at 4x4 pixels, where they are cheap.
+    """
+    blocks = [ResidualBlock(narrow, wide) for narrow, wide in pairwise((32, 32, 64, 192))]
+    return named(
+        conv=nn.Conv2d(3, 32, 3, 2, 1, bias=False),
+        norm=nn.BatchNorm2d(32),
+        relu=nn.ReLU(),
+        blocks=nn.Sequential(*blocks),
+        pool=nn.AdaptiveAvgPool2d(1),
+        flat=nn.Flatten(),
+        fc=nn.Linear(192, classes),
+    )

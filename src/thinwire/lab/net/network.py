@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from thinwire.lab.net.netlab import Netlab
 
 AUTO, NETLAB, EMULATED, LOOPBACK = "auto", "netlab", "emulated", "loopback"
-CHOICES = (AUTO, NETLAB, EMULATED, LOOPBACK)
+VIRTUAL = "virtual"
+CHOICES = (AUTO, NETLAB, EMULATED, LOOPBACK, VIRTUAL)
 # What thinwire runs in place of PyTorch's exchange where only thinwire's own group can be slowed down.
 STAND_INS = {"ddp": "dense", "ddp-fp16": "fp16"}
 
@@ -58,6 +59,10 @@ class Network(ABC):
     def codec(self, codec: str) -> str:
         """The exchange that is really run when the user asks for `codec`."""
         return codec
+
+    def processes(self, workers: int) -> int:
+        """In how many processes so many workers run."""
+        return workers
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,40 @@ class Loopback(Network):
 
 
 @dataclass(frozen=True)
+class Virtual(Network):
+    """All workers in one process: no link, but the same bytes, and as many workers as memory holds."""
+
+    @property
+    def kind(self) -> str:
+        return VIRTUAL
+
+    @property
+    def counters(self) -> bool:
+        return False
+
+    @property
+    def emulated_rate(self) -> str | None:
+        return None
+
+    def popen(self, rank: int, argv: Sequence[str], workers: int) -> subprocess.Popen[bytes]:
+        return Loopback(None).popen(rank, argv, workers)
+
+    def note(self) -> str:
+        return (
+            "virtual workers in one process (times say nothing of a network); PyTorch's own exchange needs "
+            'processes, so "ddp" is run as thinwire\'s "dense"'
+        )
+
+    def codec(self, codec: str) -> str:
+        if codec.startswith("ddp-powersgd"):
+            raise LabError("ddp-powersgd needs processes: take another network than virtual")
+        return STAND_INS.get(codec, codec)
+
+    def processes(self, workers: int) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
 class Hosts(Network):
     """Hosts made by netlab: network namespaces whose links the kernel shapes."""
 
@@ -146,6 +185,11 @@ def open_network(rate: str | None, workers: int, choice: str = AUTO) -> Iterator
         raise LabError(f"unknown network {choice!r}: choose one of {', '.join(CHOICES)}")
     if rate is None and choice in (NETLAB, EMULATED):
         raise LabError(f"network {choice!r} needs a rate: add for example --rate 100mbit")
+    if choice == VIRTUAL:
+        if rate is not None:
+            raise LabError(f"network {choice!r} has no links: leave out --rate, or take another network")
+        yield Virtual()
+        return
     if rate is None or choice == LOOPBACK:
         yield Loopback(None)
         return

@@ -63,12 +63,16 @@ class CodecChoice:
         options = {"memory": self.memory, "route": self.route, "control": self.control}
         return {**options, "quality": self.quality} if self.quality is not None else options
 
-    def plan(self, model: tw.Model, workers: int) -> tw.Plan:
-        """What would travel for a model; under auto, in the first steps."""
+    def policy(self, total_steps: int | None = None) -> tw.Policy:
+        """Which tensor gets what, in a run of so many steps."""
+        return tw.Policy.of(self.codec, total_steps=total_steps)
+
+    def plan(self, model: tw.Model, workers: int, total_steps: int | None = None) -> tw.Plan:
+        """What would travel for a model in a run of so many steps; under auto, in the first ones."""
         if self.is_auto:
             candidates(self.quality or QUALITIES[0])
             return tw.Plan.of(tw.Policy.of(DENSE), model, workers)
-        return tw.Plan.of(tw.Policy.of(self.codec), model, workers, **self.options())
+        return tw.Plan.of(self.policy(total_steps), model, workers, **self.options())
 
 
 def read_codec_choice(text: str) -> CodecChoice:

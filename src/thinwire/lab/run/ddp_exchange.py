@@ -16,6 +16,7 @@ from thinwire.tensors.spec import Spec
 
 POWERSGD_START_STEP = 2  # PyTorch wants the buckets rebuilt first
 ONE_BUCKET_MB = 100_000.0  # with two buckets PyTorch's PowerSGD deadlocks on gloo
+SAMPLE_STEPS = 1000  # of a run on which options are tried that are parts of one
 SAMPLE = tw.Model((Spec("sample", (1024, 1024)),))  # what options are tried on before any process is started
 
 
@@ -36,7 +37,7 @@ def check_codec(codec: str) -> None:
     """Refuse a wrong name or option before any process is started."""
     name, _, option = codec.partition(":")
     if not is_pytorch(codec):
-        read_codec_choice(codec).plan(SAMPLE, workers=1)
+        read_codec_choice(codec).plan(SAMPLE, workers=1, total_steps=SAMPLE_STEPS)
     elif "@" in codec:
         raise LabError(f"{codec!r}: PyTorch's own exchange takes no options behind @")
     elif name == DDP_POWERSGD:
@@ -50,17 +51,20 @@ def idle_note(codec: str, net: nn.Module, workers: int) -> str | None:
     choice = read_codec_choice(codec)
     if is_pytorch(codec) or choice.is_auto:
         return None
-    return idle_text(choice.plan(tw.Model.of(net), workers), tw.Policy.of(choice.codec))
+    return idle_text(choice.plan(tw.Model.of(net), workers, SAMPLE_STEPS), choice.policy(SAMPLE_STEPS))
 
 
-def attach(net: nn.Module, codec: str, seed: int, link_rate: str | None) -> HookedModel:
-    """Wrap `net` in DDP and give it the exchange called `codec`."""
+def attach(
+    net: nn.Module, codec: str, seed: int, link_rate: str | None, total_steps: int | None = None
+) -> HookedModel:
+    """Wrap `net` in DDP and give it the exchange called `codec`, for a run of so many steps."""
     name, _, option = codec.partition(":")
     if not is_pytorch(codec):
         choice = read_codec_choice(codec)
         model = DistributedDataParallel(net, bucket_cap_mb=choice.bucket_mb)
         link = None if link_rate is None else tw.Link(rate=link_rate)
-        compressor = tw.compress(model, choice.codec, seed=seed, link=link, **choice.options())
+        options = choice.options() | {"total_steps": total_steps}
+        compressor = tw.compress(model, choice.codec, seed=seed, link=link, **options)
         return HookedModel(model, compressor)
     if name == DDP_POWERSGD:
         return HookedModel(_with_powersgd(net, _rank(option)), None)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from thinwire.lab.data import Task
+from thinwire.lab.run.peers import Peers
 
 BATCH = 200
 
@@ -24,18 +24,15 @@ class Scores:
     score: float
 
 
-def evaluate(net: nn.Module, task: Task, rank: int, workers: int, losses: list[float]) -> Scores:
-    """The scores of `net`; `losses` are this worker's training losses since the last evaluation.
+def evaluate(net: nn.Module, task: Task, peers: Peers, losses: list[float]) -> Scores:
+    """The scores of `net`; `losses` are this process's training losses since the last evaluation.
 
     1. take over rank 0's running statistics, as DDP does before every forward pass;  2. sum up losses and
-    right answers over this worker's share of the test set;  3. add the sums of all workers.
+    right answers over this process's share of the test set;  3. add the sums of all processes.
     """
-    for buffer in net.buffers():
-        dist.broadcast(buffer, 0)
-    mine = [sum(losses), float(len(losses)), *_test_sums(net, task, rank, workers)]
-    sums = torch.tensor(mine, dtype=torch.float64)
-    dist.all_reduce(sums)
-    train_loss, train_count, test_loss, right, test_count = sums.tolist()
+    peers.take_buffers(net)
+    mine = [sum(losses), float(len(losses)), *_test_sums(net, task, peers.rank, peers.size)]
+    train_loss, train_count, test_loss, right, test_count = peers.sums(mine)
     mean_loss, share_right = test_loss / test_count, right / test_count
     return Scores(train_loss / train_count, mean_loss, share_right, task.score(mean_loss, share_right))
 

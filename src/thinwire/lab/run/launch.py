@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from thinwire.errors import LabError
 from thinwire.lab.data import Task
 from thinwire.lab.net.network import Network
 from thinwire.lab.net.workers import run_workers
@@ -45,11 +46,15 @@ def launch(
     asked, checkpoints = recipe.codec, checkpoints or CheckpointOptions()
     recipe = replace(recipe, codec=network.codec(asked))
     check(recipe, task, checkpoints)
+    virtual = network.processes(recipe.workers) < recipe.workers
+    if virtual and (checkpoints.checkpoint or checkpoints.resume):
+        raise LabError("virtual workers cannot be saved or resumed: leave that out, or name another network")
     job = TrainingJob(
         recipe,
         str(task_folder.absolute()),
         network.counters,
         network.emulated_rate,
+        virtual=virtual,
         checkpoint=_text(checkpoints.checkpoint),
         checkpoint_every=checkpoints.checkpoint_every,
         resume=_text(checkpoints.resume),
@@ -96,7 +101,8 @@ def _text(path: Path | None) -> str | None:
 
 def _run(job: TrainingJob, network: Network, on_row: OnRow) -> list[Row]:
     rows: list[Row] = []
-    workers = run_workers("thinwire.lab.run.worker", job.to_dict(), network, job.recipe.workers)
+    count = network.processes(job.recipe.workers)
+    workers = run_workers("thinwire.lab.run.worker", job.to_dict(), network, count)
     with closing(workers):  # also if `on_row` raises
         for row in workers:
             rows.append(row)

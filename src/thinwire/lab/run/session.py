@@ -13,9 +13,11 @@ from thinwire.lab.report.outcome import Outcome, Row
 from thinwire.lab.report.record import Record, describe, make_folder, write_record
 from thinwire.lab.report.run_report import write_report
 from thinwire.lab.run.checkpoint_options import CheckpointOptions
+from thinwire.lab.run.codec_choice import read_codec_choice
 from thinwire.lab.run.launch import check, check_names, idle_notes, launch, shared_task
 from thinwire.lab.run.progress import Progress
 from thinwire.lab.run.recipe import Recipe
+from thinwire.lab.run.records import RECORDS, Records, Settings
 from thinwire.lab.run.reference_losses import ReferenceLosses
 
 
@@ -32,6 +34,7 @@ class Session:
     checkpoints: CheckpointOptions | None = None
     picture: bool = False
     command: str = ""  # as typed, for the report
+    records: Path | None = None  # where finished runs are written down; None: in the run folder
 
     def run(self, progress: Progress) -> tuple[Record, Path]:
         """Run all recipes in order.
@@ -43,6 +46,8 @@ class Session:
         from rich.markup import escape
 
         first = self.recipes[0]
+        if self.records is not None:
+            Records(self.records).check()
         for recipe in self.recipes:
             check_names(recipe)
         task = load_task(first.task, self.data, progress.say)
@@ -69,18 +74,31 @@ class Session:
         origin = describe(self.title, self.command, network.note(), self.recipes[0].to_dict())
         record = Record(origin, (), {})
         baselines: dict[int, ReferenceLosses] = {}  # by seed: of the codec that was named first
+        records = Records(self.records or folder / RECORDS)
         with shared_task(task) as task_folder:
             for recipe in self.recipes:
                 progress.begin(recipe, task.metric, recipe.num_steps(len(task.train)))
-                reference = baselines.get(recipe.seed)
-                outcome, rows = launch(
+                settings, reference = self._settings(recipe, network), baselines.get(recipe.seed)
+                known = records.find(settings) if self._recorded else None
+                outcome, rows = known or launch(
                     recipe, task, task_folder, network, progress.row, self.checkpoints, reference
                 )
+                if known is None and self._recorded:
+                    records.add(settings, outcome, rows)
                 baselines.setdefault(recipe.seed, ReferenceLosses.of_rows(rows))
                 record = _extended(record, outcome, rows)
                 write_record(folder, record)
                 progress.end(outcome)
         return record
+
+    @property
+    def _recorded(self) -> bool:
+        """A run that can be saved, stopped and resumed is always run."""
+        return self.checkpoints is None
+
+    def _settings(self, recipe: Recipe, network: Network) -> Settings:
+        guarded = (read_codec_choice(recipe.codec).control or "").startswith("guard")
+        return Settings(recipe, network.kind, self.recipes[0].codec if guarded else "")
 
 
 def _extended(record: Record, outcome: Outcome, rows: list[Row]) -> Record:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -59,6 +59,16 @@ class Trainer:
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.net.parameters())
 
+    @property
+    def waited_s(self) -> float:
+        """How long the last step waited for gradients to travel."""
+        return self.wait.seconds
+
+    def steps(self, first: int, last: int) -> Iterator[float]:
+        """Trains from step to step; gives this rank's loss after each."""
+        for indices in self.order.batches(self.rank, first, last):
+            yield self.train_step(indices)
+
     def train_step(self, indices: Indices) -> float:
         """Backward pass and update, and on to the next step; gives this rank's loss."""
         loss = self.backward(indices)
@@ -105,6 +115,11 @@ class Trainer:
         """The state of the run; gathering the compressor's is collective."""
         state = None if self.compressor is None else self.compressor.state_dict(gather=True)
         return Checkpoint(self.recipe, self.step, self.net.state_dict(), self.optimizer.state_dict(), state)
+
+    def close(self) -> None:
+        """Ends the compressor's thread."""
+        if self.compressor is not None:
+            self.compressor.close()
 
     def load(self, path: Path) -> None:
         """Go on from a checkpoint.

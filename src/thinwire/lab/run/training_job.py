@@ -19,6 +19,7 @@ class TrainingJob:
     task_folder: str
     counters: bool  # read bytes from this host's interface counters (netlab)
     link_rate: str | None  # emulate this link inside thinwire's own group
+    virtual: bool = False  # all workers are in one process
     checkpoint: str | None = None
     checkpoint_every: int | None = None  # steps
     resume: str | None = None

@@ -14,20 +14,21 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-import torch.distributed as dist
 
 from thinwire.errors import ThinwireError
 from thinwire.lab.data import open_task
 from thinwire.lab.net.rendezvous import end_process, join, leave
-from thinwire.lab.run.byte_meter import ByteMeter, meter_for, ring_bytes
+from thinwire.lab.run.byte_meter import ByteMeter, CompressorMeter, meter_for, ring_bytes
 from thinwire.lab.run.checkpoint import write_checkpoint
 from thinwire.lab.run.ddp_exchange import attach
 from thinwire.lab.run.evaluation import evaluate
 from thinwire.lab.run.gradient_histograms import GradientHistograms
 from thinwire.lab.run.parameters_digest import agreed_digest
+from thinwire.lab.run.peers import Nobody, Peers, Processes
 from thinwire.lab.run.step_times import StepTimes
 from thinwire.lab.run.trainer import Trainer
 from thinwire.lab.run.training_job import TrainingJob, read_training_job
+from thinwire.lab.run.virtual_trainer import VirtualTrainer
 
 PROGRESS_ROWS = 200  # each has the losses of all steps since the one before
 HISTOGRAM_ROWS = 8
@@ -37,8 +38,10 @@ CRASHED, FAILED = 1, 2  # exit codes
 class Worker:
     """Trains by a job, scores and saves the model on the way, and tells the launcher in rows."""
 
-    def __init__(self, job: TrainingJob, trainer: Trainer, meter: ByteMeter) -> None:
-        self.job, self.trainer, self.meter = job, trainer, meter
+    def __init__(
+        self, job: TrainingJob, trainer: Trainer | VirtualTrainer, meter: ByteMeter, peers: Peers
+    ) -> None:
+        self.job, self.trainer, self.meter, self.peers = job, trainer, meter, peers
         self.times = StepTimes()
 
     def run(self) -> None:
@@ -51,14 +54,13 @@ class Worker:
         untold: list[float] = []
         looks = {1, *marks(trainer.num_steps, HISTOGRAM_ROWS)} if trainer.rank == 0 else ()
         histograms = GradientHistograms(trainer.net, looks)
-        dist.barrier()
+        self.peers.meet()
         self.meter.resume()
-        for indices in trainer.order.batches(trainer.rank, first, last):
-            histograms.begin(trainer.step + 1)
-            start = time.perf_counter()
-            losses.append(trainer.train_step(indices))
-            self.times.add(time.perf_counter() - start, trainer.wait.seconds)
-            untold.append(float(f"{losses[-1]:.5g}"))
+        histograms.begin(first + 1)
+        for loss, seconds in timed(trainer.steps(first, last)):
+            losses.append(loss)
+            self.times.add(seconds, trainer.waited_s)
+            untold.append(float(f"{loss:.5g}"))
             if trainer.step in shown:
                 self.say("step", loss=losses[-1], losses=untold, **trainer.strength())
                 untold.clear()
@@ -71,6 +73,7 @@ class Worker:
             if self._checkpoint_due(last):
                 with self.aside():
                     self.save()
+            histograms.begin(trainer.step + 1)
         self.finish()
 
     def _checkpoint_due(self, last: int) -> bool:
@@ -83,13 +86,13 @@ class Worker:
         """Work that is not training: it is neither timed nor counted; all ranks leave it together."""
         self.meter.pause()
         yield
-        dist.barrier()
+        self.peers.meet()
         self.meter.resume()
 
     def evaluate(self, losses: list[float]) -> None:
         """Score the model on the test set and say how far the run is."""
         trainer = self.trainer
-        scores = evaluate(trainer.net, trainer.task, trainer.rank, trainer.recipe.workers, losses)
+        scores = evaluate(trainer.net, trainer.task, self.peers, losses)
         sent = self.meter.sent_bytes(self.times.num_steps)
         compressor = trainer.compressor
         scalars = {} if compressor is None else compressor.report().scalars()
@@ -112,19 +115,26 @@ class Worker:
     def finish(self) -> None:
         """Check that all ranks hold the same parameters and report the run as a whole."""
         steps, workers = self.times.num_steps, self.job.recipe.workers
-        sent = torch.tensor([self.meter.sent_bytes(steps)], dtype=torch.float64)
-        dist.all_reduce(sent)
+        [sent] = self.peers.sums([self.meter.sent_bytes(steps)])
         compressor = self.trainer.compressor
         self.say(
             "result",
             steps=steps,
             step_ms=self.times.mean_ms,
-            bytes_per_step=sent.item() / workers / max(1, steps),
+            bytes_per_step=sent / self.peers.size / max(1, steps),
             bytes_source=self.meter.source,
             dense_bytes_per_step=ring_bytes(4 * self.trainer.num_parameters, workers),
-            parameters=agreed_digest(self.trainer.net),
+            parameters=agreed_digest(self.trainer.net, self.peers),
             report=None if compressor is None else compressor.report().to_dict(),
         )
+
+
+def timed(steps: Iterator[float]) -> Iterator[tuple[float, float]]:
+    """Every step's loss and the seconds that it took."""
+    start = time.perf_counter()
+    for loss in steps:
+        yield loss, time.perf_counter() - start
+        start = time.perf_counter()
 
 
 def marks(num_steps: int, count: int) -> Iterator[int]:
@@ -135,22 +145,33 @@ def marks(num_steps: int, count: int) -> Iterator[int]:
 def work(job_file: Path) -> NoReturn:
     """Join the group, do the job, leave the group and end."""
     job, rank = read_training_job(job_file), int(os.environ["RANK"])
+    if job.virtual:
+        work_alone(job)
     join(job_file)
-    recipe = job.recipe
+    recipe, task = job.recipe, open_task(Path(job.task_folder))
+    total_steps = recipe.num_steps(len(task.train))
     trainer = Trainer(
         recipe,
-        open_task(Path(job.task_folder)),
+        task,
         rank,
-        hook=lambda net: attach(net, recipe.codec, recipe.seed, job.link_rate),
+        hook=lambda net: attach(net, recipe.codec, recipe.seed, job.link_rate, total_steps),
         reference=job.reference,
     )
     meter = meter_for(recipe, trainer.num_parameters, trainer.compressor, job.counters)
     if job.resume is not None:
         trainer.load(Path(job.resume))
-    Worker(job, trainer, meter).run()
-    if trainer.compressor is not None:
-        trainer.compressor.close()
+    Worker(job, trainer, meter, Processes()).run()
+    trainer.close()
     leave()
+
+
+def work_alone(job: TrainingJob) -> NoReturn:
+    """Do the job of all workers in this process."""
+    torch.set_num_threads(1)  # as every worker has
+    trainer = VirtualTrainer(job.recipe, open_task(Path(job.task_folder)), job.reference)
+    Worker(job, trainer, CompressorMeter(trainer.compressor), Nobody()).run()
+    trainer.close()
+    end_process(0)
 
 
 def _end_with_launcher() -> None:

@@ -50,14 +50,13 @@ class Worker:
         losses: list[float] = []
         untold: list[float] = []
         looks = {1, *marks(trainer.num_steps, HISTOGRAM_ROWS)} if trainer.rank == 0 else ()
-        histograms = GradientHistograms(trainer.net, looks)
+        histograms = GradientHistograms(trainer.net, looks, now=lambda: trainer.step + 1)
         dist.barrier()
         self.meter.resume()
         for indices in trainer.order.batches(trainer.rank, first, last):
-            histograms.begin(trainer.step + 1)
             start = time.perf_counter()
             losses.append(trainer.train_step(indices))
-            self.times.add(time.perf_counter() - start, trainer.wait.seconds)
+            self.times.add(time.perf_counter() - start, trainer.waited_s)
             untold.append(float(f"{losses[-1]:.5g}"))
             if trainer.step in shown:
                 self.say("step", loss=losses[-1], losses=untold, **trainer.strength())

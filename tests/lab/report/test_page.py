@@ -17,6 +17,7 @@ SLIDE = """(() => {{
   slider.value = {};
   slider.dispatchEvent(new Event("input"));
 }})()"""
+LONG = "topk:0.01 @ memory=none control=guard:window=1,patience=1,gain=0.9"
 PROGRAM = chromium()
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here (Debian: apt install chromium)")
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here (Debia
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(made_record(("ddp", "terngrad", "topk:0.01")), tmp_path_factory.mktemp("run"))
+    return write_report(made_record(("ddp", "terngrad", LONG)), tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def test_legend_table_and_theme(browser: Browser, page: Path) -> None:
     browser.ask("document.querySelectorAll('.legend button')[1].click()")
     assert count(browser, "#score-steps path.curve") == 6
     first = "document.querySelector('table.headline tbody tr td').textContent"
-    for expected in ("topk:0.01", "ddp"):  # fewest bytes first, then most
+    for expected in (LONG, "ddp"):  # fewest bytes first, then most
         browser.ask("document.querySelectorAll('table.headline th')[2].click()")
         assert browser.ask(first) == expected
     paper = "getComputedStyle(document.body).backgroundColor"
@@ -83,5 +84,9 @@ def test_legend_table_and_theme(browser: Browser, page: Path) -> None:
 def test_a_phone_in_the_dark(browser: Browser, page: Path) -> None:
     browser.open(page, width=390, dark=True)
     assert browser.ask("document.documentElement.scrollWidth") == 390, "nothing sticks out"
+    right = (
+        "Math.max(...[...document.querySelectorAll('svg text')].map(t => t.getBoundingClientRect().right))"
+    )
+    assert browser.ask(right) <= 390
     assert browser.ask("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 28)"
     assert browser.complaints == []

@@ -68,6 +68,18 @@ def test_rows_of_older_records_are_drawn_too() -> None:
     assert data["histograms"] == data["history"] == []
 
 
+def test_steps_that_were_written_down_in_short_bend_no_time() -> None:
+    """Records of a study keep of a step its loss alone."""
+    record = made_record(seeds=(0,))
+    whole = page_data(record)["score"]["curves"][0]["base"]
+    for label, rows in record.rows.items():
+        record.rows[label] = [
+            {k: v for k, v in row.items() if row["row"] != "step" or k not in ("losses", "waited_s")}
+            for row in rows
+        ]
+    assert page_data(record)["score"]["curves"][0]["base"] == whole
+
+
 def test_a_title_of_many_codecs_is_short() -> None:
     record = made_record(("ddp", "terngrad", "topk:0.01"))
     assert title_of(record) == "ddp <against> terngrad"

@@ -8,9 +8,9 @@ from torch import nn
 from thinwire.lab.run.gradient_histograms import NUM_BINS, NUM_LAYERS, GradientHistograms
 
 
-def look(histograms: GradientHistograms, net: nn.Module, step: int, factor: float = 1.0) -> list[dict]:
-    """A step, in which the exchange made nought of the gradients."""
-    histograms.begin(step)
+def look(net: nn.Module, step: int, factor: float = 1.0) -> list[dict]:
+    """A step of a run that is looked at in step 2; the exchange makes nought of the gradients."""
+    histograms = GradientHistograms(net, {2}, now=lambda: step)
     net.zero_grad()
     (factor * net(torch.ones(1, 8)).square().sum()).backward()
     for parameter in net.parameters():
@@ -26,9 +26,8 @@ def made() -> nn.Module:
 
 def test_a_rank_s_own_and_what_came_back() -> None:
     net = made()
-    histograms = GradientHistograms(net, {2})
-    assert look(histograms, net, 1) == []
-    entries = look(histograms, net, 2)
+    assert look(net, 1) == []
+    entries = look(net, 2)
     assert len(entries) == NUM_LAYERS
     assert {len(entry["own"]) for entry in entries} == {NUM_BINS}
     assert all(entry["mean"][NUM_BINS // 2] == 64 for entry in entries), "all zeros"
@@ -37,4 +36,4 @@ def test_a_rank_s_own_and_what_came_back() -> None:
 
 def test_gradients_that_are_not_finite_have_none() -> None:
     net = made()
-    assert look(GradientHistograms(net, {1}), net, 1, float("inf")) == []
+    assert look(net, 2, float("inf")) == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from thinwire.lab.report.outcome import Outcome, Row
+from thinwire.lab.report.outcome import Outcome, Row, start_of
 from thinwire.lab.report.step_cost import step_cost
 
 POINTS = 150  # of a loss curve
@@ -52,10 +52,11 @@ def loss_curve(outcome: Outcome, rows: list[Row]) -> Curve:
 
 def _curve(outcome: Outcome, rows: list[Row], steps: list[int], y: list[float]) -> Curve:
     timed = [row for row in rows if row["row"] in ("step", "evaluation")]
-    first = timed[0]["step"] - len(timed[0].get("losses", [0])) if timed else 0  # 0, unless it was resumed
-    computed = [row["seconds"] - row.get("waited_s", 0.0) for row in timed]
+    first = start_of(rows)
+    known = [row for row in timed if "waited_s" in row] or timed  # of older records no row has it
+    computed = [row["seconds"] - row.get("waited_s", 0.0) for row in known]
     metered = [row for row in timed if "bytes" in row]
-    base = np.interp(steps, [first, *(row["step"] for row in timed)], [0.0, *computed])
+    base = np.interp(steps, [first, *(row["step"] for row in known)], [0.0, *computed])
     base += step_cost(outcome, rows).coding_s * (np.array(steps) - first)
     sent = np.interp(steps, [first, *(row["step"] for row in metered)], [0.0, *(r["bytes"] for r in metered)])
     return Curve(tuple(map(float, steps)), tuple(y), tuple(sent.tolist()), tuple(base.tolist()))

@@ -54,6 +54,12 @@ def outcome_from_rows(label: str, asked: str, codec: str, seed: int, metric: str
     )
 
 
+def start_of(rows: list[Row]) -> int:
+    """The step at which a run was started: 0, unless it was resumed; rows without losses do not tell."""
+    told = next((row for row in rows if row["row"] == "step"), {})
+    return int(told["step"] - len(told["losses"])) if "losses" in told else 0
+
+
 def outcome_from_dict(values: dict[str, Any]) -> Outcome:
     """The outcome that `to_dict` wrote; extra or lacking entries are the reader's business."""
     return Outcome(**{field.name: values[field.name] for field in fields(Outcome)})

@@ -151,8 +151,8 @@ def _changes_table(outcome: Outcome) -> str:
 
 
 def _layers(record: Record, data: Values) -> list[str]:
-    tables = map(_layer_table, exchange_runs(record))
-    return [*plots.layers(), *tables] if data["layers"] else []
+    tables = "".join(map(_layer_table, exchange_runs(record)))
+    return [*plots.layers(), details("All layers, codec by codec", tables)] if data["layers"] else []
 
 
 def _layer_table(outcome: Outcome) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from thinwire.lab.report.outcome import Row
+from thinwire.lab.report.outcome import Row, start_of
 
 STAGES = ("agree", "encode", "travel", "merge", "decode")  # of the exchange, on a thread of its own
 PREFIX = "thinwire/seconds_per_step/"
@@ -20,7 +20,7 @@ def stage_history(rows: list[Row]) -> dict[str, Any]:
         "compute": [row["seconds"] - row["waited_s"] for row in found],
         "wait": [row["waited_s"] for row in found],
     }
-    first = _first(rows)
+    first = start_of(rows)
     steps = [row["step"] - first for row in found]
     for stage in STAGES:
         if found and all(PREFIX + stage in row["scalars"] for row in found):
@@ -29,12 +29,6 @@ def stage_history(rows: list[Row]) -> dict[str, Any]:
             ]
     stages = {stage: _by_stretch(steps, sums) for stage, sums in totals.items()}
     return {"step": [row["step"] for row in found], "stages": stages}
-
-
-def _first(rows: list[Row]) -> int:
-    """The step before the first one: 0, unless the run was resumed."""
-    told = next((row for row in rows if row["row"] == "step"), None)
-    return 0 if told is None else told["step"] - len(told.get("losses", [0]))
 
 
 def _by_stretch(steps: list[int], sums: list[float]) -> list[float]:

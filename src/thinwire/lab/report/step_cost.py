@@ -48,7 +48,7 @@ def codec_cost(record: Record, codec: str) -> StepCost:
 
 def step_cost(outcome: Outcome, rows: list[Row]) -> StepCost:
     """What a run's steps cost on average; computing is what a step took without waiting for gradients."""
-    last = rows[-1] if rows else {}
+    last = next((row for row in reversed(rows) if "waited_s" in row), {})
     waited = last.get("waited_s", 0.0) / max(last.get("seconds", 0.0), 1e-9)
     stages = {"compute": outcome.step_ms / 1e3 * (1 - min(1.0, waited))}
     if outcome.report is not None:

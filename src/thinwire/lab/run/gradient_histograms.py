@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -15,24 +15,19 @@ LIMIT = 4.0  # times the root mean square of a rank's own gradient; what lies ou
 
 
 class GradientHistograms:
-    """Looks at the largest weights in the steps it was given, which count from 1, and at no other time."""
+    """Looks at the largest weights in the steps it was given, which count from 1; `now` tells the step."""
 
-    def __init__(self, net: nn.Module, steps: Collection[int]) -> None:
-        self.steps = frozenset(steps)
+    def __init__(self, net: nn.Module, steps: Collection[int], now: Callable[[], int]) -> None:
+        self.steps, self.now = frozenset(steps), now
         weights = [(name, p) for name, p in net.named_parameters() if p.requires_grad]
         largest = sorted(weights, key=lambda pair: -pair[1].numel())[:NUM_LAYERS]
         self._weights = {name: p for name, p in weights if any(p is big for _, big in largest)}
         self._own: dict[str, Tensor] = {}
-        self._looking = False
         for name, parameter in self._weights.items() if self.steps else ():
             parameter.register_post_accumulate_grad_hook(partial(self._note, name))  # type: ignore[no-untyped-call]
 
-    def begin(self, step: int) -> None:
-        """Before the backward pass: is this a step to look at?"""
-        self._looking = step in self.steps
-
     def _note(self, name: str, parameter: Tensor) -> None:
-        if self._looking and parameter.grad is not None:
+        if self.now() in self.steps and parameter.grad is not None:
             self._own[name] = parameter.grad.detach().clone()
 
     def take(self) -> list[dict[str, Any]]:

@@ -52,6 +52,11 @@ class Trainer:
         self.step = 0
 
     @property
+    def waited_s(self) -> float:
+        """Seconds of the last step in which there was nothing left to do but to wait for gradients."""
+        return self.wait.seconds
+
+    @property
     def epoch(self) -> float:
         return self.step / self.order.steps_per_epoch
 

@@ -55,6 +55,12 @@ function scaleOf(low, high, from, to, log) {
   return Object.assign(scale, { low, high });
 }
 
+// A text as long as there is room for it.
+function cut(text, width) {
+  const most = Math.floor(width / 7.5);
+  return text.length <= most ? text : text.slice(0, most - 1) + "\u2026";
+}
+
 function canvas(host, height, label) {
   host.replaceChildren();
   const width = Math.max(140, host.clientWidth);
@@ -164,7 +170,7 @@ function dotChart(host, { rows, xName, format, log }) {
   }
   rows.forEach(({ name, dots }, k) => {
     const top = 34 * k;
-    make("text", { x: 2, y: top + 13, class: "name" }, box.svg, name);
+    make("text", { x: 2, y: top + 13, class: "name" }, box.svg, cut(name, box.width));
     make("line", { x1: 8, x2: box.width - 12, y1: top + 25, y2: top + 25, class: "axis" }, box.svg);
     for (const { value, colour, label } of dots) {
       const dot = make("circle", { cx: x(log ? Math.max(value, x.low) : value), cy: top + 25, r: 5, fill: colour,
@@ -188,7 +194,8 @@ function stackChart(host, { rows, xName, format }) {
   }
   rows.forEach((row, k) => {
     const top = 46 * k;
-    make("text", { x: 2, y: top + 15, class: "name" }, box.svg, `${row.name}: ${row.text}`);
+    make("text", { x: 2, y: top + 15, class: "name" }, box.svg,
+      `${cut(row.name, box.width - 90)}: ${row.text}`);
     let sum = 0;
     for (const { name, value, colour } of row.parts) {
       const part = make("rect", { x: x(sum), y: top + 21, width: Math.max(0, x(sum + value) - x(sum)), height: 17,

@@ -53,25 +53,13 @@ class Worker:
         losses: list[float] = []
         untold: list[float] = []
         looks = {1, *marks(trainer.num_steps, HISTOGRAM_ROWS)} if trainer.rank == 0 else ()
-<<<<<<< HEAD
-        histograms = GradientHistograms(trainer.net, looks)
+        histograms = GradientHistograms(trainer.net, looks, now=lambda: trainer.step + 1)
         self.peers.meet()
         self.meter.resume()
-        histograms.begin(first + 1)
         for loss, seconds in timed(trainer.steps(first, last)):
             losses.append(loss)
             self.times.add(seconds, trainer.waited_s)
             untold.append(float(f"{loss:.5g}"))
-=======
-        histograms = GradientHistograms(trainer.net, looks, now=lambda: trainer.step + 1)
-        dist.barrier()
-        self.meter.resume()
-        for indices in trainer.order.batches(trainer.rank, first, last):
-            start = time.perf_counter()
-            losses.append(trainer.train_step(indices))
-            self.times.add(time.perf_counter() - start, trainer.waited_s)
-            untold.append(float(f"{losses[-1]:.5g}"))
->>>>>>> report
             if trainer.step in shown:
                 self.say("step", loss=losses[-1], losses=untold, **trainer.strength())
                 untold.clear()
@@ -84,7 +72,6 @@ class Worker:
             if self._checkpoint_due(last):
                 with self.aside():
                     self.save()
-            histograms.begin(trainer.step + 1)
         self.finish()
 
     def _checkpoint_due(self, last: int) -> bool:

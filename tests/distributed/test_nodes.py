@@ -20,6 +20,7 @@ from torch import Tensor
 from training import batch, fit, loss_of, mlp, wrap
 
 import thinwire as tw
+from thinwire.hooks.course import Piloted
 
 TWO: dict[str, Any] = {"hierarchy": 2}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -219,15 +220,16 @@ def auto_without_a_link() -> tuple[Tensor, int, list[bool]]:
     """Which steps went DDP's own way: dense ones, but first thinwire sends what a codec held back."""
     with wrap(wide(), "auto", quality="aggressive", **TWO) as it:
         assert it.compressor is not None
-        assert it.compressor.pilot is not None
+        course = it.compressor.course
+        assert isinstance(course, Piloted)
         fit(it.model, 1)  # few enough: after ten steps the pilot would do something by itself
         passed = []
         for codec in ("topk:0.01", "dense", "terngrad", "dense"):
-            it.compressor.pilot.helm.steer(codec)
-            it.compressor.pilot.codec = codec
+            course.pilot.helm.steer(codec)
+            course.pilot.codec = codec
             for _ in range(2):
                 fit(it.model, 1, it.compressor.engine.step)
-                passed.append(it.compressor.passes)
+                passed.append(course.passes)
         it.compressor.wait()
         return it.parameters(), it.compressor.engine.step, passed
 

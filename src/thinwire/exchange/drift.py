@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from thinwire.errors import DriftError, PlanError
 from thinwire.groups.base import Group
@@ -117,3 +117,17 @@ def digest(tensor: Tensor) -> int:
     rows = torch.cat(sums)
     weights = (2 * torch.arange(rows.numel(), dtype=torch.int64, device=rows.device) + 1) * _ODD
     return int((rows * weights).sum())
+
+
+def drift_check(group: Group, module: nn.Module | None, every: int | None, on_drift: str) -> DriftCheck:
+    """Of the parameters that DDP keeps equal; without a model there is nothing to look at."""
+    if module is None:
+        if every:
+            raise PlanError(
+                f"check_every={every}: without the model parameters cannot be compared between ranks; "
+                "pass model= to ddp_hook, or check_every=0"
+            )
+        return DriftCheck(group, (), 0, on_drift)
+    ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+    named = [(n, p) for n, p in module.named_parameters() if p.requires_grad and n not in ignored]
+    return DriftCheck(group, named, CHECK_EVERY if every is None else every, on_drift)

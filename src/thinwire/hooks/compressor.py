@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -11,27 +10,25 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.auto.pilot import Pilot
-from thinwire.auto.qualities import DENSE
 from thinwire.clock import COMPARE, CONNECT, OUTSIDE, PLAN, TRAINING
-from thinwire.codecs.stages.base import facts
 from thinwire.controls.observation import Observation
-from thinwire.controls.table import control_text
-from thinwire.errors import PlanError, StateError
+from thinwire.errors import StateError
 from thinwire.exchange.bucket import Bucket
-from thinwire.exchange.drift import CHECK_EVERY, DriftCheck
+from thinwire.exchange.drift import drift_check
 from thinwire.exchange.engine import Engine
-from thinwire.exchange.report import LayerReport, Report, ahead
+from thinwire.exchange.report import Report
+from thinwire.exchange.reporting import report_of
 from thinwire.exchange.shared_node import node_of
 from thinwire.exchange.state import NotTaken
-from thinwire.groups.base import Group, all_reduce_bytes
+from thinwire.groups.base import Group
 from thinwire.groups.hierarchy import Hierarchy, settle
 from thinwire.groups.torch import on_the_wire
 from thinwire.hooks import blame
-from thinwire.hooks.decay import DecayMomentum
+from thinwire.hooks.course import Course, Fixed, Piloted
 from thinwire.hooks.helm import Helm
-from thinwire.hooks.momentum import corrected, refuse_second_momentum, split_groups, warn_unchecked
+from thinwire.hooks.known_optimizer import KnownOptimizer
 from thinwire.hooks.node_helm import NodeHelm
-from thinwire.hooks.rates import LearningRates, refuse_unknown_rates
+from thinwire.hooks.side_stream import SideStream
 from thinwire.hooks.worker import Worker
 from thinwire.kernels import pick
 from thinwire.plans.model import Model, parameter_names
@@ -61,31 +58,25 @@ class Compressor:
         on_drift: str = "raise",
         quality: str | None = None,
         hierarchy: str | int = "off",
+        can_pass: bool = False,
     ) -> None:
         self.policy, self.group, self.device = policy, group, device
         self._options: dict[str, str | None] = {"memory": memory, "route": route, "control": control}
         self._named = module is not None
         self._loss_scale = loss_scale
         self.owner: Callable[[], nn.Module | None] = lambda: None  # the wrapper whose gradients these are
-        self._names: dict[int, str] = {}
+        self.plain_group: Any = None  # DDP's own, for buckets that go its way
+        self._names = {} if module is None else parameter_names(module)
         self._layouts: dict[tuple[int, ...], Layout] = {}
-        self.pilot: Pilot | None = None  # of an auto run
-        self.plain = False  # whether buckets can go DDP's own way, in `plain_group`
-        self.plain_group: Any = None
-        self.passes = False  # whether those of this step do
-        self._step_layouts: list[Layout] = []  # the buckets of this step so far
-        self._decay: DecayMomentum | None = None
-        self._rates: LearningRates | None = None  # of the optimizer that was checked
-        self._momentum_settled = False  # somebody looked whether the optimizer applies momentum again
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        if module is not None:
-            self._names = parameter_names(module)
+        self._passing: list[Layout] = []  # of this step, those that went DDP's own way
+        self._optimizer = KnownOptimizer(self._names)
+        self._stream = SideStream(device)
         stage = CONNECT
         try:
             self.hierarchy = settle(group, hierarchy, device)
             stage = PLAN
             self._asked = self._empty_plan(control) if module is None else self._plan(Model.of(module))
-            self._drift = _drift_check(group, module, check_every, on_drift)
+            self._drift = drift_check(group, module, check_every, on_drift)
             stage = CONNECT
             group.connect()
             stage = COMPARE
@@ -96,30 +87,26 @@ class Compressor:
             group.close()
             raise explained from (None if explained is error else error)
         if module is not None:
-            warn_idle(self.plan, policy)
+            warn_idle(self._asked, policy)
         # Neither may hold the compressor: its thread would keep alive what ends it.
         clock = self.engine.clock
         self._worker = Worker(
             lambda error: blame.explain(error, clock.current, group), group.close, group.abort
         )
         self._release_with(self)
+        self.course: Course = Fixed()
         if quality is not None and module is not None:
-            model = Model.of(module)
-            plan_of = _plans(policy, model, self.hierarchy)
-            call = self._worker.call
-            helm = Helm(self.engine, call, model, plan_of, self._step_layouts)
-            nested = NodeHelm(helm, self.node, self.engine, call, plan_of)
-            self.pilot = Pilot(quality, helm if self.hierarchy.per_node == 1 else nested)
+            self.course = self._piloted(quality, Model.of(module), can_pass)
 
     @property
     def plan(self) -> Plan:
         """Every tensor's codec, memory and route; print it. Under auto those of now."""
-        return self._asked if self.pilot is None else self.engine.plan
+        return self.course.plan(self._asked, self.engine.plan)
 
     @property
     def decided(self) -> bool:
         """Whether the codec is settled: always, but for the first steps of an auto run."""
-        return self.pilot is None or self.pilot.decided
+        return self.course.decided
 
     @property
     def error(self) -> Exception | None:
@@ -145,33 +132,19 @@ class Compressor:
             return named
         raise AssertionError("a job that raises has ended well")
 
-    def bucket_ready(self, is_first: bool) -> None:
-        """A bucket of a step is ready, of which nothing has been sent.
-
-        Under auto the first one of a step may switch its codec, on all ranks alike.
-        """
-        if self.pilot is None:
-            return
-        if not is_first:
-            self.pilot.pace.ready(time.perf_counter())
-            return
-        self.pilot.begin_step(time.perf_counter())
-        self._step_layouts.clear()
-        self.passes = self.plain and self.pilot.codec == DENSE and not self.node.owes(self.engine)
-
     def end_backward(self) -> None:
         """The backward pass has all its means; raises what ended the exchanges, every time anew."""
-        if self.pilot is not None:
-            self.pilot.pace.end(time.perf_counter())
+        self.course.end_backward()
         self.raise_error()
 
     def pass_by(self, parameters: list[Tensor], is_last: bool, shadowing: bool = False) -> None:
         """A bucket went DDP's own way: its bytes are counted, and drift is looked for as ever."""
         layout, _ = self._layout(parameters)
-        self._step_layouts.append(layout)
+        unsent = self._passing
+        unsent.append(layout)
         if not is_last:
             return
-        layouts = tuple(self._step_layouts)
+        layouts, self._passing = tuple(unsent), []
 
         def job() -> None:
             self.node.pass_step(self.engine, layouts)
@@ -191,22 +164,14 @@ class Compressor:
 
         `shadowing`: this rank has run out of inputs (`Join`) and only takes part.
         """
-        unit = self._loss_scale() if self._loss_scale else 1.0
         layout, news = self._layout(parameters)
-        if self.pilot is not None:
-            self._step_layouts.append(layout)
-        bucket = Bucket(buffer, layout, unit)
-        if not self._momentum_settled:
-            self._momentum_settled = True
-            if corrected(self.plan):
-                warn_unchecked()
-        rates = self._rates_now()
-        ready = self._record()
+        bucket = Bucket(buffer, layout, self._loss_scale() if self._loss_scale else 1.0)
+        rates = self._optimizer.rates(self.plan)
+
+        ready = self._stream.mark()
 
         def job() -> None:
-            with torch.cuda.stream(self._stream):
-                if ready is not None:
-                    ready.wait()
+            with self._stream.behind(ready):
                 if news is not None:
                     self.engine.join(news)
                 self.engine.set_rates(rates)
@@ -216,7 +181,7 @@ class Compressor:
                 self._look_for_drift(shadowing)
 
         def finish() -> None:
-            with torch.cuda.stream(self._stream):
+            with self._stream.behind():
                 done()
 
         self._worker.submit(job, finish)
@@ -277,9 +242,7 @@ class Compressor:
         >>> compressor.check_optimizer(optimizer)                                     # doctest: +SKIP
         """
         self._want_names("check_optimizer")
-        refuse_second_momentum(optimizer, self._names, corrected(self.plan))
-        self._rates = LearningRates(optimizer, self._names)
-        self._settle(p for group in optimizer.param_groups for p in group["params"])
+        self._optimizer.check(optimizer, self.plan)
 
     def param_groups(self, parameters: Iterable[Tensor], *, momentum: float) -> list[dict[str, Any]]:
         """Groups for torch.optim.SGD: no momentum where the memory applies it (dgc), momentum elsewhere.
@@ -287,78 +250,21 @@ class Compressor:
         Weight decay is given to SGD as ever; where the memory applies momentum, decay gets it too.
         """
         self._want_names("param_groups")
-        everything = list(parameters)
-        self._settle(everything)
-        return split_groups(everything, self._names, corrected(self.plan), momentum)
+        return self._optimizer.param_groups(parameters, self.plan, momentum)
 
     def follow(self, other: Compressor) -> None:
         """Takes what another compressor of the same net knows of the optimizer: workers in one process."""
-        self._rates, self._momentum_settled = other._rates, True
-
-    def _rates_now(self) -> dict[str, float]:
-        """The learning rates of this step, if a memory goes by them."""
-        if not self.plan.uses_rates:
-            return {}
-        if self._rates is None:
-            refuse_unknown_rates()
-        return {} if self._rates is None else self._rates.now()
-
-    def _settle(self, parameters: Iterable[Tensor]) -> None:
-        """Somebody has seen to the momentum of these parameters: decay must have it as well."""
-        self._momentum_settled = True
-        by_name = corrected(self.plan)
-        if by_name:
-            self._decay = self._decay or DecayMomentum()
-            options = {key: by_name[name] for key, name in self._names.items() if name in by_name}
-            self._decay.watch(parameters, options)
+        self._optimizer.follow(other._optimizer)
 
     def report(self) -> Report:
         """Bytes, ratio, seconds by stage and errors by layer, so far and on this worker."""
-        engine = self.engine
-        steps = max(1, engine.statistics.steps)
-        layers = tuple(
-            LayerReport(
-                layer.name,
-                layer.numel,
-                layer.codec,
-                layer.bytes_per_step,
-                8 * layer.bytes_per_step / max(1, layer.numel),
-                layer.relative_error,
-                facts(engine.learned.get(layer.name, {})) | layer.tallies,
-            )
-            for layer in list(engine.statistics.layers.values())
-        )
-        return Report(
-            codec=str(self.policy.rest) if self.pilot is None else f"auto ({self.pilot.codec})",
-            world=self.group.size,
-            kernels=engine.context.kernels.name,
-            steps=engine.statistics.steps,
-            bytes_per_step=engine.group.step_bytes / steps,
-            other_bytes=engine.group.aside_bytes,
-            phase=", ".join(
-                dict.fromkeys(filter(None, self.plan.phases(engine.finite_steps, engine.learned)))
-            ),
-            ahead=ahead(self.plan, engine.finite_steps),
-            dense_bytes_per_step=all_reduce_bytes(
-                4 * sum(layer.numel for layer in layers), self.hierarchy.num_nodes
-            ),
-            seconds=dict(engine.clock.seconds),
-            layers=layers,
-            control=None if self.plan.control is None else control_text(self.plan.control),
-            strength=self.strength,
-            theta=self.theta,
-            changes=tuple(engine.steering.changes),
-            auto="" if self.pilot is None else self.pilot.explanation,
-            per_node=self.hierarchy.per_node,
-            leads=self.node.leads,
-            node_bytes_per_step=self.node.bytes_sent / steps,
-        )
+        codec = self.course.text(str(self.policy.rest))
+        return report_of(self.engine, self.node, self.hierarchy, self.plan, codec, self.course.explanation)
 
     def state_dict(self, *, gather: bool = False) -> dict[str, Any]:
         """What to save: this rank's own state, or with `gather` (collective) that of all ranks."""
         self._want_names("state_dict")
-        state = self._worker.call(lambda: self.node.state(self.engine, gather))
-        return state if self.pilot is None else {**state, "auto": self.pilot.state_dict()}
+        return self.course.saved(self._worker.call(lambda: self.node.state(self.engine, gather)))
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> NotTaken:
         """Goes on where `state` was taken; refuses the state of another model, codec, version or rank.
@@ -368,14 +274,7 @@ class Compressor:
         """
         self._want_names("load_state_dict")
         self.wait()  # what was observed before must not come after
-        saved = state.get("auto") if isinstance(state, Mapping) else None
-        if (saved is None) != (self.pilot is None):
-            raise StateError(
-                f"the state is {'of' if saved is not None else 'not of'} an auto run, this compressor is "
-                f"{'not' if saved is not None else 'one'}: pass the codec that the state was made with"
-            )
-        if self.pilot is not None and saved is not None:
-            self.pilot.load(saved)
+        self.course.load(state)
         return self.node.load(self.engine, state, strict)
 
     def bind(self, wrapper: nn.Module) -> None:
@@ -389,8 +288,7 @@ class Compressor:
         Exchanges that are queued are finished. A later backward pass is an error; `report` still works. Twice
         is no error. A compressor whose model was collected has closed itself.
         """
-        if self._decay is not None:
-            self._decay.remove()
+        self._optimizer.forget()
         self._worker.close()
 
     def __enter__(self) -> Compressor:
@@ -425,10 +323,12 @@ class Compressor:
         """Where the tensors lie, and a plan for those that were never seen before."""
         ids = tuple(map(id, parameters))
         if ids in self._layouts:
+            self.course.note(self._layouts[ids])
             return self._layouts[ids], None
         layout = Layout.packed(Spec(self._name(p), tuple(p.shape), p.dtype) for p in parameters)
         news = self._plan_new(layout)
         self._layouts[ids] = layout
+        self.course.note(layout)
         return layout, news
 
     def _name(self, parameter: Tensor) -> str:
@@ -444,12 +344,14 @@ class Compressor:
         self._asked = self._asked.joined(news)
         return news
 
-    def _record(self) -> torch.cuda.Event | None:
-        if self._stream is None:
-            return None
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record(torch.cuda.current_stream(self.device))
-        return event
+    def _piloted(self, quality: str, model: Model, can_pass: bool) -> Course:
+        """The course of an auto run; it must not hold the compressor."""
+        engine, node, call, layouts = self.engine, self.node, self._worker.call, list[Layout]()
+        plan_of = _plans(self.policy, model, self.hierarchy)
+        helm = Helm(engine, call, model, plan_of, layouts)
+        nested = NodeHelm(helm, node, engine, call, plan_of)
+        pilot = Pilot(quality, helm if self.hierarchy.per_node == 1 else nested)
+        return Piloted(pilot, layouts, lambda: can_pass and not node.owes(engine))
 
 
 def _plans(policy: Policy, model: Model, hierarchy: Hierarchy) -> Callable[[str], Plan]:
@@ -464,17 +366,3 @@ def _plans(policy: Policy, model: Model, hierarchy: Hierarchy) -> Callable[[str]
         return Plan.of(chosen, model, world, per_node=per_node)
 
     return plan_of
-
-
-def _drift_check(group: Group, module: nn.Module | None, every: int | None, on_drift: str) -> DriftCheck:
-    """Of the parameters that DDP keeps equal; without a model there is nothing to look at."""
-    if module is None:
-        if every:
-            raise PlanError(
-                f"check_every={every}: without the model parameters cannot be compared between ranks; "
-                "pass model= to ddp_hook, or check_every=0"
-            )
-        return DriftCheck(group, (), 0, on_drift)
-    ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
-    named = [(n, p) for n, p in module.named_parameters() if p.requires_grad and n not in ignored]
-    return DriftCheck(group, named, CHECK_EVERY if every is None else every, on_drift)

@@ -38,8 +38,8 @@ def hook(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Te
     """
     buffer = bucket.buffer()
     _refuse(state, buffer)
-    state.bucket_ready(is_first=bucket.index() == 0)
-    if state.passes:
+    state.course.bucket_ready(is_first=bucket.index() == 0)
+    if state.course.passes:
         in_backward = _raise_after_backward(state)
         state.pass_by(bucket.parameters(), bucket.is_last(), shadowing=not in_backward)
         return allreduce_hook(state.plain_group, bucket)
@@ -84,8 +84,9 @@ def ddp_hook(
             device = next((parameter.device for parameter in parameters), torch.device("cpu"))
     except ThinwireError as error:  # if it is this rank's alone, the others must not wait for it
         raise explain(error, PLAN, group) from None
-    state = Compressor(policy, group, device, module, **rest)
-    state.plain_group, state.plain = process_group, link is None  # DDP's own way knows no emulated link
+    # DDP's own way knows no emulated link
+    state = Compressor(policy, group, device, module, can_pass=link is None, **rest)
+    state.plain_group = process_group
     if isinstance(model, DistributedDataParallel):
         state.bind(model)
     return state, hook

@@ -64,11 +64,6 @@ class Trainer:
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.net.parameters())
 
-    @property
-    def waited_s(self) -> float:
-        """How long the last step waited for gradients to travel."""
-        return self.wait.seconds
-
     def steps(self, first: int, last: int) -> Iterator[float]:
         """Trains from step to step; gives this rank's loss after each."""
         for indices in self.order.batches(self.rank, first, last):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from thinwire.private.message import CLIENT, SERVER
 from thinwire.private.net.bits import read_bits
 from thinwire.private.net.zoo import build
 from thinwire.private.pipeline import LAG
@@ -26,13 +25,3 @@ def test_answers_are_taken_when_the_triples_of_later_layers_are_under_way() -> N
     first = parts.index(FINISH)
     assert all(count > LAG for count, part in zip(under_way[:-LAG], parts, strict=False) if part == FINISH)
     assert parts[:first] == [ASK] * (LAG + 1)
-
-
-def test_the_order_changes_no_byte() -> None:
-    """What a layer sends offline is its product and the messages of its triples, as ever."""
-    for name in ("ours", "S6-split"):
-        program = compile_graph(build("digits", read_bits("W4A6")), VARIANTS[name])
-        sent = [m for step in program.of_phase(OFFLINE) for m in step.messages]
-        assert sum(m.num_bytes for m in sent if m.sender == SERVER) > 0
-        asked = [step.messages[0].sender for step in program.of_phase(OFFLINE) if step.part == ASK]
-        assert set(asked) == {CLIENT}

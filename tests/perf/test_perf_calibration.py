@@ -184,7 +184,7 @@ def test_the_probe_finds_an_emulated_link() -> None:
 
 def test_the_cache_is_used_until_it_is_old(tmp_path: Path) -> None:
     def once(group: ThreadGroup) -> Calibration:
-        return store.calibrated(group, CPU, ["terngrad"], folder=tmp_path)
+        return store.calibrated(group, CPU, ["terngrad"], folder=tmp_path, seconds=0.1)
 
     first, _ = run_ranks(2, once)
     assert run_ranks(2, once) == [first, first]

@@ -34,6 +34,7 @@ def calibrated(
     *,
     folder: Path | None = None,
     max_age_s: float = MAX_AGE_S,
+    seconds: float = 2.0,
 ) -> Calibration:
     """Collective: what the first rank has cached of this group, if it is young and complete; else a probe.
 
@@ -45,7 +46,7 @@ def calibrated(
     found = first_bytes(group, _young(path, codecs, max_age_s) if group.rank == 0 else b"", device)
     if found:
         return Calibration.from_json(json.loads(found))
-    made = probe(group, device, codecs)
+    made = probe(group, device, codecs, seconds=seconds)
     if group.rank == 0:
         save(made, path)
     return made

@@ -73,3 +73,12 @@ def test_doctor(call: Call) -> None:
     [found] = call("doctor", "--no-link", "--json").rows()
     assert {"thinwire", "torch", "kernels", "terngrad speed", "netlab"} <= found.keys()
     assert "link" not in found
+
+
+@pytest.mark.usefixtures("forked_workers")
+def test_doctor_probes_two_workers(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (row,) = call("doctor", "--probe", "--codecs", "terngrad", "--json").rows()
+    assert row["world"] == 2
+    assert set(row["speeds"]) == {"terngrad", "dense", "dense sharded"}
+    assert len(list((tmp_path / "thinwire").iterdir())) == 1

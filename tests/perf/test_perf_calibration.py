@@ -184,7 +184,7 @@ def test_the_probe_finds_an_emulated_link() -> None:
 
 def test_the_cache_is_used_until_it_is_old(tmp_path: Path) -> None:
     def once(group: ThreadGroup) -> Calibration:
-        return store.calibrated(group, CPU, ["terngrad"], folder=tmp_path)
+        return store.calibrated(group, CPU, ["terngrad"], folder=tmp_path, seconds=0.1)
 
     first, _ = run_ranks(2, once)
     assert run_ranks(2, once) == [first, first]
@@ -207,3 +207,16 @@ def test_a_corrupt_cache_is_measured_anew(tmp_path: Path, text: str) -> None:
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert not store.save(paced(1e-3, 1e8), tmp_path / "file" / "calibration.json")
+
+
+def test_what_is_probed_is_what_forecasts_ask_for() -> None:
+    """Codecs with phases, in chains, with memories: keys of both sides are made by one function."""
+    codecs = ["powersgd:4", "topk:0.01 >> fp16", "gradiveq:8,layers=all", "sign", "bf16"]
+    made = run_ranks(2, lambda group: probe(group, CPU, codecs, numel=90_000, seconds=0.1))[0]
+    buckets = ((Layer("fc1.weight", (1024, 512)), Layer("fc1.bias", (1024,))),)
+    forecasts = forecast_measured(codecs, buckets, 2, made, Compute(8, 1.0, 2.0, (2.0,)))
+    assert [one.codec for one in forecasts] == codecs
+    assert all(one.step_s >= 3.0 for one in forecasts)
+    names = {key for key in made.speeds if store._is_of(key, "topk:0.01 >> fp16")}
+    assert names == {"topk:0.01 >> fp16"}
+    assert not any(store._is_of(key, "topk:0.01") for key in made.speeds)

@@ -99,7 +99,7 @@ def _pace(group: Group, device: torch.device, kind: str, seconds: float) -> Pace
     chore = Chore()
     alone = _rate(group, chore)
     pairs = [
-        _in_company(group, kind, size, one, chore, alone, seconds / 12)
+        _in_company(group, kind, size, one, chore, alone, seconds / 10)
         for size, one in zip(sizes, taken, strict=True)
     ]
     busy, lost = zip(*pairs, strict=True)
@@ -141,6 +141,7 @@ class _Acts:
 def _timed(group: Group, device: torch.device, kind: str, size: int, seconds: float) -> float:
     """The median act of so many bytes; what all ranks found out so far says how often it is repeated."""
     acts = _Acts(group, device, kind, size)
+    barrier(group, device)
     (first,) = medians(group, [acts.act()], device)
     repeats = max(MIN_REPEATS, min(MAX_REPEATS, int(seconds / max(first, 1e-6))))
     barrier(group, device)
@@ -160,7 +161,6 @@ def _in_company(
     """Mean seconds of an act while all workers compute, and by how much it holds that up."""
     acts = _Acts(group, CPU, kind, size)
     repeats = max(MIN_REPEATS, min(MAX_REPEATS, int(seconds / max(2 * alone_s, 1e-3))))
-    acts.act()
     barrier(group)
     taken_s, whole_s, rounds = chore.beside(lambda: [acts.act() for _ in range(repeats)])
     busy, lost = medians(group, [taken_s / repeats, (whole_s - rounds / rate) / repeats])

@@ -34,6 +34,7 @@ def calibrated(
     *,
     folder: Path | None = None,
     max_age_s: float = MAX_AGE_S,
+    seconds: float = 2.0,
 ) -> Calibration:
     """Collective: what the first rank has cached of this group, if it is young and complete; else a probe.
 
@@ -45,7 +46,7 @@ def calibrated(
     found = first_bytes(group, _young(path, codecs, max_age_s) if group.rank == 0 else b"", device)
     if found:
         return Calibration.from_json(json.loads(found))
-    made = probe(group, device, codecs)
+    made = probe(group, device, codecs, seconds=seconds)
     if group.rank == 0:
         save(made, path)
     return made
@@ -86,7 +87,15 @@ def _young(path: Path, codecs: Sequence[str], max_age_s: float) -> bytes:
     found = load(path)
     if found is None or found.expired(max_age_s):
         return b""
-    known = {key.partition(" ")[0] for key in found.speeds}  # behind a blank: phase and route
-    wanted = {str(parse(codec)) for codec in codecs}
-    has_all = all(codec in found.speeds or codec.partition(" ")[0] in known for codec in wanted)
+    has_all = all(any(_is_of(key, str(parse(codec))) for key in found.speeds) for codec in codecs)
     return json.dumps(found.to_json()).encode() if has_all else b""
+
+
+def _is_of(key: str, codec: str) -> bool:
+    """Whether a key is that of a codec: what follows it is a phase or a route, not another link.
+
+    >>> _is_of("gradiveq:8 sample", "gradiveq:8"), _is_of("topk:0.01 >> fp16", "topk:0.01")
+    (True, False)
+    """
+    rest = key.removeprefix(codec)
+    return key.startswith(codec) and (not rest or (rest.startswith(" ") and ">>" not in rest))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from forked_workers import forked_loopback
 from thinwire.cli.app import make_app
 from thinwire.errors import LabError
 from thinwire.lab.bench.cell import Cell, cells
@@ -121,7 +122,8 @@ def test_a_tiny_grid(tmp_path: Path) -> None:
         "0.1",
     ]
     command += ["--records", str(records), "--page", str(page), "--json"]
-    first = CliRunner().invoke(make_app(), command)
+    with forked_loopback():
+        first = CliRunner().invoke(make_app(), command)
     assert first.exit_code == 0, first.output
     (made,) = read_records(records)
     names = {"ddp", "terngrad", "gradiveq:8 sample", "gradiveq:8 project"}

@@ -35,7 +35,7 @@ def grid(
     ] = "fp16,terngrad,qsgd:4,gradiveq:8,topk:0.01",
     others: Annotated[str, typer.Option(help='Hooks that are timed only; "" for none.')] = "auto",
     batch: Annotated[int, typer.Option(help="Examples per worker.", min=1)] = 16,
-    seconds: Annotated[float, typer.Option(help="For timing a cell, about; 3 turns at least.", min=0)] = 100,
+    seconds: Annotated[float, typer.Option(help="For timing a cell, about; 3 turns at least.", min=0)] = 80,
     repeats: Annotated[int, typer.Option(help="Timed turns of a cell, at most.", min=1)] = 15,
     probe_seconds: Annotated[float, typer.Option(help="For the link, and for the codecs.", min=0.01)] = 1.5,
     again: Annotated[bool, typer.Option("--again", help="Run cells that are recorded, too.")] = False,

@@ -6,6 +6,7 @@ Started as `python -m thinwire.lab.bench.cell_worker JOB_FILE`.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import warnings
@@ -25,7 +26,7 @@ from thinwire.lab.bench.cell import AGAIN, AUTO, BASE, CellJob, Record
 from thinwire.lab.bench.floor import Floor, FloorTraining
 from thinwire.lab.bench.timing import timed
 from thinwire.lab.models import model_card
-from thinwire.lab.net.rendezvous import join, leave
+from thinwire.lab.net.rendezvous import PEER_TIMEOUT, join, leave
 from thinwire.lab.run.ddp_exchange import attach, is_pytorch
 from thinwire.lab.spread import Spread, ratios
 from thinwire.perf.calibration import Calibration
@@ -34,9 +35,7 @@ from thinwire.perf.probe import probe_codecs, probe_link
 from thinwire.perf.step import StepTimes
 from thinwire.plans.plan import HORIZON
 
-WARM_UP_TURNS = 1  # and a few steps in each
 LONG_S = 0.7
-FLOOR_REPEATS = 12
 DECIDE_STEPS = 60  # `auto` must have decided by then
 RARE = 0.01  # phases of a smaller share of the steps are walked through, not timed
 CPU = torch.device("cpu")
@@ -61,7 +60,7 @@ class Variant:
         What others did before it has emptied the caches. Of long steps one is enough, that is no matter then.
         """
         if self.last_s < LONG_S:
-            timed(self.step)
+            self.last_s, _ = timed(self.step)
         before = self.training.clock()
         steps = 2 if self.last_s < LONG_S else 1
         self.last_s = sum(timed(self.step)[0] for _ in range(steps)) / steps
@@ -117,13 +116,13 @@ def main(path: Path) -> None:
     """Every worker; rank 0 prints the cell's record."""
     warnings.simplefilter("ignore")  # a codec that leaves a small model dense is what the grid wants to see
     job = CellJob.from_json(json.loads(path.read_text()))
-    join(path)
+    _meet(path)
     begin = time.perf_counter()
-    floor, calibration = _inputs(job)
+    variants, notes = _variants(job)
+    floor = _floor(job, variants)
+    calibration = _calibration(job)
     forecasts = _forecast(job, floor, calibration)
     inputs_s = time.perf_counter() - begin
-    _say("inputs", seconds=inputs_s)
-    variants, notes = _variants(job)
     repeats = _take_turns(variants, job)
     if dist.get_rank() == 0:
         record = _record(floor, calibration, forecasts, variants)
@@ -132,19 +131,36 @@ def main(path: Path) -> None:
     leave()
 
 
-def _inputs(job: CellJob) -> tuple[Floor, Calibration]:
-    """Computing, the link and the codecs, each while all workers run: nothing of this is a codec's step."""
-    begin = time.perf_counter()
-    floor = FloorTraining(model_card(job.model), job.batch).floor(FLOOR_REPEATS)
-    _say("floor", seconds=time.perf_counter() - begin)
+def _meet(path: Path) -> None:
+    """Through netlab's first host, where there is one: thinwire then knows over which of its addresses."""
+    if "MASTER_ADDR" not in os.environ:
+        join(path)
+        return
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method="env://", timeout=PEER_TIMEOUT)
+
+
+def _floor(job: CellJob, variants: list[Variant]) -> Floor:
+    """A step without exchange, measured between the first turns of all hooks, which are not.
+
+    By itself it would be some percent quicker: in the timed turns too, others have used caches and memory.
+    """
+    training = FloorTraining(model_card(job.model), job.batch)
+    training.warm_up()
+    for variant in variants:
+        training.turn()
+        variant.turn()
+    return training.floor()
+
+
+def _calibration(job: CellJob) -> Calibration:
+    """The link and the codecs, while all workers run."""
     group = TorchGroup()
     group.connect()
-    _say("connected", seconds=time.perf_counter() - begin)
     linked = probe_link(group, CPU, job.probe_s)
-    _say("linked", seconds=time.perf_counter() - begin)
     speeds, contends = probe_codecs(group, CPU, job.codecs, seconds=job.probe_s)
     group.close()
-    return floor, linked.with_speeds(speeds, contends)
+    return linked.with_speeds(speeds, contends)
 
 
 def _forecast(job: CellJob, floor: Floor, calibration: Calibration) -> dict[str, StepTimes]:
@@ -200,15 +216,13 @@ def _take_turns(variants: list[Variant], job: CellJob) -> int:
     turn = 0
     while True:
         for variant in variants:
-            seconds = variant.turn()
-            if turn >= WARM_UP_TURNS:
-                variant.times.append(seconds)
+            variant.times.append(variant.turn())
         turn += 1
-        done, spent = turn - WARM_UP_TURNS, time.perf_counter() - begin
-        enough = done >= job.max_repeats or spent * (turn + 1) / turn > job.seconds
-        _say("turn", turn=turn, of=WARM_UP_TURNS + job.max_repeats)
-        if done >= job.min_repeats and not _all(not enough):
-            return done
+        spent = time.perf_counter() - begin
+        enough = turn >= job.max_repeats or spent * (turn + 1) / turn > job.seconds
+        _say("turn", turn=turn, of=job.max_repeats)
+        if turn >= job.min_repeats and not _all(not enough):
+            return turn
 
 
 def _record(

@@ -63,7 +63,7 @@ class FloorTraining:
         self.watch = Watch(parameter_names(net))
         self.model.register_comm_hook(self.watch, watch)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
-        self.batch = batch
+        self.batch, self.seen = batch, list[list[float]]()
         self.x, self.y = card.example(batch, seed=dist.get_rank())
 
     def step(self) -> list[float]:
@@ -79,16 +79,25 @@ class FloorTraining:
         ready = [seen - begin for seen in self.watch.seen_s]
         return [time.perf_counter() - start, end - begin, *ready]
 
-    def floor(self, repeats: int) -> Floor:
-        """Steps that all workers begin together; of each number the slowest worker, then the median."""
-        turns = []
-        for turn in range(WARM_UP_STEPS + repeats):
+    def warm_up(self) -> None:
+        for _ in range(WARM_UP_STEPS):
+            self.step()
+
+    def turn(self) -> None:
+        """Some steps that all workers begin together; the first is not counted, caches belong to others then.
+
+        Of each number the slowest worker counts.
+        """
+        for turn in range(3):
             dist.barrier()
             own = torch.tensor(self.step(), dtype=torch.float64)
-            if turn >= WARM_UP_STEPS:
+            if turn:
                 dist.all_reduce(own, op=dist.ReduceOp.MAX)
-                turns.append(own.tolist())
-        whole, backward, *ready = (statistics.median(column) for column in zip(*turns, strict=True))
+                self.seen.append(own.tolist())
+
+    def floor(self) -> Floor:
+        """Medians over all turns."""
+        whole, backward, *ready = (statistics.median(column) for column in zip(*self.seen, strict=True))
         compute = Compute(self.batch, whole - backward, backward, tuple(ready), "measured, no exchange")
         model = Model.of(self.model.module)
         return Floor(compute, bucket_layers(model, self.watch.buckets))

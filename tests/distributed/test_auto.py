@@ -61,6 +61,13 @@ def test_exact_is_plain_ddp_bit_for_bit(teams: Teams) -> None:
     assert "1.00x fewer" in report
 
 
+def test_a_worker_alone_trains_on(teams: Teams) -> None:
+    ((codecs, parameters, report),) = teams(1).run(auto_run, 14, None, "aggressive")
+    assert set(codecs) == {"auto (dense)"}
+    assert torch.equal(parameters, teams(1).run(plain_run, 14)[0])
+    assert "a worker alone has nothing to send" in report
+
+
 def bad_call(codec: str, options: dict[str, Any]) -> Any:
     return failure_of(lambda: wrap(mlp(), codec, **options))
 

@@ -63,8 +63,10 @@ class Pilot:
     4. watched: if steps or messages take another time than at the decision, all over again
     """
 
-    def __init__(self, quality: str, helm: Helm) -> None:
-        self.quality, self.codecs, self.helm = quality, candidates(quality), helm
+    def __init__(self, quality: str, helm: Helm, workers: int = 2) -> None:
+        allowed = candidates(quality)
+        self.quality, self.helm, self.workers = quality, helm, workers
+        self.codecs = allowed if workers > 1 else ()
         self.pace = Pace()
         self.codec = DENSE
         self.step = 0
@@ -123,7 +125,9 @@ class Pilot:
         self._stages = self._first() if self.codecs else iter(())
         self._stage = Stage(self.codec, 0, 0)
         if not self.codecs:
-            self._settle(Decision(DENSE, self.step, f'quality "{self.quality}" sends everything'))
+            alone = "a worker alone has nothing to send"
+            why = alone if self.workers == 1 else f'quality "{self.quality}" sends everything'
+            self._settle(Decision(DENSE, self.step, why))
 
     def _first(self) -> Iterator[Stage]:
         """What is measured before a decision, one stage behind the other."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from thinwire.errors import StateError
 from thinwire.exchange.bucket import Bucket
 from thinwire.exchange.engine import Engine
 from thinwire.exchange.node import Alone, Node
+from thinwire.exchange.packed_state import pack_state, unpack_state
 from thinwire.exchange.state import NotTaken, gathered_state, load_state, local_state
 from thinwire.groups.base import Group, all_reduce_bytes
 from thinwire.groups.compare import compare_digests
@@ -155,18 +155,14 @@ class SharedNode(Node):
 
     def _spread(self, engine: Engine, state: dict[str, Any] | None) -> dict[str, Any]:
         """The leader's state, on all workers of the node."""
-        written = io.BytesIO()
-        torch.save(state, written)
-        data = torch.frombuffer(bytearray(written.getvalue()), dtype=torch.uint8).to(self._device)
+        written = b"" if state is None else pack_state(state)
+        data = torch.frombuffer(bytearray(written or b"\0"), dtype=torch.uint8).to(self._device)
         size = torch.tensor([data.numel()], dtype=torch.int64, device=self._device)
         with engine.clock.time(NODE):
             self.group.broadcast(size).wait()
             data = data if self.leads else data.new_empty(int(size))
             self.group.broadcast(data).wait()
-        if state is not None:
-            return state
-        read: dict[str, Any] = torch.load(io.BytesIO(data.cpu().numpy().tobytes()), weights_only=True)
-        return read
+        return state if state is not None else unpack_state(data.cpu().numpy().tobytes())
 
 
 def node_of(hierarchy: Hierarchy, plan: Plan, device: torch.device) -> Node:

@@ -350,7 +350,8 @@ class Compressor:
         plan_of = _plans(self.policy, model, self.hierarchy)
         helm = Helm(engine, call, model, plan_of, layouts)
         nested = NodeHelm(helm, node, engine, call, plan_of)
-        pilot = Pilot(quality, helm if self.hierarchy.per_node == 1 else nested)
+        around = helm if self.hierarchy.per_node == 1 else nested
+        pilot = Pilot(quality, around, self.hierarchy.num_nodes)
         return Piloted(pilot, layouts, lambda: can_pass and not node.owes(engine))
 
 

@@ -14,7 +14,6 @@ from thinwire.exchange.engine import Engine
 from thinwire.perf.calibration import Calibration
 from thinwire.perf.compute import Compute
 from thinwire.perf.measured import bucket_layers, forecast_measured
-from thinwire.perf.probe import probe_link
 from thinwire.perf.store import calibrated
 from thinwire.perf.wire import DDP
 from thinwire.plans.model import Model
@@ -23,7 +22,7 @@ from thinwire.tensors.layout import Layout
 
 MESSAGE_NUMEL = 1 << 18  # 1 MB: long enough to see a link's rate
 MESSAGES = 3
-LINK_SECONDS = 0.3  # of the probe
+PROBE_SECONDS, PROBE_STEPS = 1.0, 5  # a probe may take so long, and not longer than so many steps
 
 Call = Callable[[Callable[[], Any]], Any]
 
@@ -66,7 +65,8 @@ class Helm:
 
         Codec speeds may come from the cache, the link is measured now: it is what changes.
         """
-        calibration: Calibration = self._call(lambda: self._calibration(codecs))
+        seconds = min(PROBE_SECONDS, PROBE_STEPS * (passes.rest_s + passes.ready_s[-1]))
+        calibration: Calibration = self._call(lambda: self._calibration(codecs, seconds))
         compute = Compute(1, passes.rest_s, passes.ready_s[-1], passes.ready_s)
         buckets = bucket_layers(self._model, [layout.names for layout in self._buckets])
         world = self._engine.group.size
@@ -74,11 +74,11 @@ class Helm:
         both = zip(codecs, made, strict=True)
         return {codec: one.step_s for codec, one in both if one.refusal is None}
 
-    def _calibration(self, codecs: Sequence[str]) -> Calibration:
+    def _calibration(self, codecs: Sequence[str], seconds: float) -> Calibration:
         group, device = self._engine.group, self._engine.context.device
+        able = [codec for codec in codecs if codec != DENSE]
         with group.aside():
-            known = calibrated(group, device, [codec for codec in codecs if codec != DENSE])
-            return known.with_link(probe_link(group, device, LINK_SECONDS))
+            return calibrated(group, device, able, seconds=seconds, link_anew=True)
 
     def _largest(self, numbers: Sequence[float]) -> list[float]:
         """Bit patterns of floats that are not negative are ordered as these are."""

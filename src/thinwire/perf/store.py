@@ -18,7 +18,7 @@ from thinwire.errors import ThinwireError
 from thinwire.groups.base import Group
 from thinwire.perf.calibration import MAX_AGE_S, Calibration
 from thinwire.perf.machine import machine_kind
-from thinwire.perf.probe import probe
+from thinwire.perf.probe import probe, probe_link
 from thinwire.perf.together import CPU, first_bytes, gathered_bytes, refuse_one
 
 
@@ -35,17 +35,20 @@ def calibrated(
     folder: Path | None = None,
     max_age_s: float = MAX_AGE_S,
     seconds: float = 2.0,
+    link_anew: bool = False,
 ) -> Calibration:
     """Collective: what the first rank has cached of this group, if it is young and complete; else a probe.
 
     A cache that cannot be read or written is no error: it is measured anew. Two networks of the same hosts
-    are one group here: give another `folder` where a rate was changed by hand, or `max_age_s=0`.
+    are one group here: where a rate may have changed give another `folder`, `max_age_s=0`, or `link_anew`,
+    which takes only the codecs from the cache.
     """
     refuse_one(group)
     path = (folder or cache_folder()) / f"{group_name(group, device)}.json"
     found = first_bytes(group, _young(path, codecs, max_age_s) if group.rank == 0 else b"", device)
     if found:
-        return Calibration.from_json(json.loads(found))
+        known = Calibration.from_json(json.loads(found))
+        return known.with_link(probe_link(group, device, seconds / 2)) if link_anew else known
     made = probe(group, device, codecs, seconds=seconds)
     if group.rank == 0:
         save(made, path)

@@ -78,7 +78,7 @@ class Helm:
         group, device = self._engine.group, self._engine.context.device
         able = [codec for codec in codecs if codec != DENSE]
         with group.aside():
-            return calibrated(group, device, able, seconds=seconds, link_anew=True)
+            return calibrated(group, device, able, seconds=seconds, quick=True)
 
     def _largest(self, numbers: Sequence[float]) -> list[float]:
         """Bit patterns of floats that are not negative are ordered as these are."""

@@ -61,16 +61,19 @@ _KINDS: Mapping[str, _Kind] = MappingProxyType(
 )
 
 
-def probe_link(group: Group, device: torch.device = CPU, seconds: float = SECONDS) -> Calibration:
+def probe_link(
+    group: Group, device: torch.device = CPU, seconds: float = SECONDS, company: bool = True
+) -> Calibration:
     """Collective: latency and bandwidth of each collective the engine uses, in about `seconds`.
 
     1. of each kind acts of growing size, as far as its share of the time goes; medians, first over repeats,
        then over ranks
-    2. the same while every rank computes: acts then wait for their turns on the cores, and hold up computing
+    2. in `company`, the same while every rank computes: acts then wait for their turns on the cores, and hold
+       up computing. Where many workers share few cores this takes several times as long as asked for
     """
     refuse_one(group)
     barrier(group, device)
-    paces = tuple(_pace(group, device, kind, seconds / len(_KINDS)) for kind in _KINDS)
+    paces = tuple(_pace(group, device, kind, seconds / len(_KINDS), company) for kind in _KINDS)
     (made_s,) = medians(group, [time.time()], device)
     machine = first_bytes(group, machine_kind().encode(), device).decode()
     return Calibration(_link(paces, group.size), group.size, machine, made_s)
@@ -84,7 +87,7 @@ def _link(paces: tuple[Pace, ...], world: int) -> Link:
     return Link("measured", latency, bytes_per_s, source="measured over the group itself", paces=paces)
 
 
-def _pace(group: Group, device: torch.device, kind: str, seconds: float) -> Pace:
+def _pace(group: Group, device: torch.device, kind: str, seconds: float, company: bool) -> Pace:
     """Acts of growing size until the next would not fit; two sizes at least, else there is no bandwidth."""
     sizes: list[int] = []
     taken: list[float] = []
@@ -94,14 +97,11 @@ def _pace(group: Group, device: torch.device, kind: str, seconds: float) -> Pace
             break
         taken.append(_timed(group, device, kind, size, seconds / 6))
         sizes.append(size)
-    if device.type == "cuda":  # its processors do not move the bytes
+    if device.type == "cuda" or not company:  # the processors of a GPU do not move the bytes
         return Pace.of(kind, sizes, taken)
     chore = Chore()
     alone = _rate(group, chore)
-    pairs = [
-        _in_company(group, kind, size, one, chore, alone, seconds / 10)
-        for size, one in zip(sizes, taken, strict=True)
-    ]
+    pairs = [_in_company(group, kind, size, chore, alone, seconds / 10) for size in sizes]
     busy, lost = zip(*pairs, strict=True)
     return Pace.of(kind, sizes, taken, busy, lost)
 
@@ -156,12 +156,20 @@ def _rate(group: Group, chore: Chore) -> float:
 
 
 def _in_company(
-    group: Group, kind: str, size: int, alone_s: float, chore: Chore, rate: float, seconds: float
+    group: Group, kind: str, size: int, chore: Chore, rate: float, seconds: float
 ) -> tuple[float, float]:
-    """Mean seconds of an act while all workers compute, and by how much it holds that up."""
+    """Mean seconds of an act while all workers compute, and by how much it holds that up.
+
+    Where workers share cores a short act may take a hundred times as long as alone: a few say how many fit.
+    """
     acts = _Acts(group, CPU, kind, size)
-    repeats = max(MIN_REPEATS, min(MAX_REPEATS, int(seconds / max(2 * alone_s, 1e-3))))
-    barrier(group)
-    taken_s, whole_s, rounds = chore.beside(lambda: [acts.act() for _ in range(repeats)])
-    busy, lost = medians(group, [taken_s / repeats, (whole_s - rounds / rate) / repeats])
-    return busy, lost
+
+    def beside(repeats: int) -> tuple[float, float]:
+        barrier(group)
+        taken_s, whole_s, rounds = chore.beside(lambda: [acts.act() for _ in range(repeats)])
+        busy, lost = medians(group, [taken_s / repeats, (whole_s - rounds / rate) / repeats])
+        return busy, lost
+
+    few = beside(MIN_REPEATS)
+    repeats = min(MAX_REPEATS, int(seconds / max(few[0], 1e-3)))
+    return beside(repeats) if repeats > MIN_REPEATS else few

@@ -21,6 +21,7 @@ def probe(
     codecs: Sequence[str],
     numel: int = codec_probe.NUMEL,
     seconds: float = link_probe.SECONDS + codec_probe.SECONDS,
+    company: bool = True,
 ) -> Calibration:
     """Collective, called by one thread of every rank of a connected group: the same numbers on all ranks.
 
@@ -30,6 +31,6 @@ def probe(
     >>> made[0] == made[1], sorted(made[0].speeds)
     (True, ['dense', 'dense sharded', 'terngrad'])
     """
-    linked = probe_link(group, device, seconds / 2)
+    linked = probe_link(group, device, seconds / 2, company)
     speeds, contends = probe_codecs(group, device, codecs, numel, seconds / 2)
     return linked.with_speeds(speeds, contends)

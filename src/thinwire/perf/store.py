@@ -17,9 +17,12 @@ from thinwire.codecs.catalog import parse
 from thinwire.errors import ThinwireError
 from thinwire.groups.base import Group
 from thinwire.perf.calibration import MAX_AGE_S, Calibration
+from thinwire.perf.codec_probe import NUMEL
 from thinwire.perf.machine import machine_kind
 from thinwire.perf.probe import probe, probe_link
 from thinwire.perf.together import CPU, first_bytes, gathered_bytes, refuse_one
+
+QUICK_NUMEL = NUMEL // 4
 
 
 def cache_folder() -> Path:
@@ -35,21 +38,23 @@ def calibrated(
     folder: Path | None = None,
     max_age_s: float = MAX_AGE_S,
     seconds: float = 2.0,
-    link_anew: bool = False,
+    quick: bool = False,
 ) -> Calibration:
     """Collective: what the first rank has cached of this group, if it is young and complete; else a probe.
 
     A cache that cannot be read or written is no error: it is measured anew. Two networks of the same hosts
-    are one group here: where a rate may have changed give another `folder`, `max_age_s=0`, or `link_anew`,
-    which takes only the codecs from the cache.
+    are one group here: where a rate may have changed give another `folder` or `max_age_s=0`.
+
+    `quick`, for a run that wants to go on: links are measured anew in any case but not beside computing, and
+    codecs, if they are not in the cache, on small buckets.
     """
     refuse_one(group)
     path = (folder or cache_folder()) / f"{group_name(group, device)}.json"
     found = first_bytes(group, _young(path, codecs, max_age_s) if group.rank == 0 else b"", device)
     if found:
         known = Calibration.from_json(json.loads(found))
-        return known.with_link(probe_link(group, device, seconds / 2)) if link_anew else known
-    made = probe(group, device, codecs, seconds=seconds)
+        return known.with_link(probe_link(group, device, seconds / 2, company=False)) if quick else known
+    made = probe(group, device, codecs, QUICK_NUMEL if quick else NUMEL, seconds, company=not quick)
     if group.rank == 0:
         save(made, path)
     return made

@@ -158,3 +158,19 @@ def test_ranks_that_run_out_of_inputs_take_part(teams: Teams) -> None:
     assert second[: len(first)] == first
     assert len(set(second)) > 1
     assert len(first) > pilot.WARM_UP + pilot.DENSE_STEPS
+
+
+def checked_run(steps: int) -> int:
+    """Parameters are compared after every step, and change right behind it."""
+    torch.manual_seed(7)
+    net = nn.Sequential(nn.Linear(20, 900), nn.ReLU(), nn.Linear(900, 900), nn.ReLU(), nn.Linear(900, 10))
+    with wrap(net, "auto", quality="exact", check_every=1) as it:
+        assert it.compressor is not None
+        fit(it.model, steps)
+        it.compressor.wait()
+        return it.compressor.report().steps
+
+
+def test_drift_is_looked_for_while_nobody_changes_parameters(teams: Teams) -> None:
+    """DDP's own way does not wait for thinwire's thread: it compared parameters in the middle of an update."""
+    assert teams(2).run(checked_run, 25) == [25, 25]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -138,7 +139,10 @@ class Compressor:
         self.raise_error()
 
     def pass_by(self, parameters: list[Tensor], is_last: bool, shadowing: bool = False) -> None:
-        """A bucket went DDP's own way: its bytes are counted, and drift is looked for as ever."""
+        """A bucket went DDP's own way: its bytes are counted, and drift is looked for as ever.
+
+        Waits for that, with the last bucket: once the backward pass is over parameters change.
+        """
         layout, _ = self._layout(parameters)
         unsent = self._passing
         unsent.append(layout)
@@ -150,7 +154,9 @@ class Compressor:
             self.node.pass_step(self.engine, layouts)
             self._look_for_drift(shadowing)
 
-        self._worker.submit(job, lambda: None)
+        over = threading.Event()
+        self._worker.submit(job, over.set)
+        over.wait()
 
     def exchange(
         self,

@@ -172,5 +172,5 @@ def checked_run(steps: int) -> int:
 
 
 def test_drift_is_looked_for_while_nobody_changes_parameters(teams: Teams) -> None:
-    """DDP's own way does not wait for thinwire's thread: it compared parameters in the middle of an update."""
+    """The thread of thinwire compared parameters in the middle of an update: nobody waited for it."""
     assert teams(2).run(checked_run, 25) == [25, 25]

@@ -41,9 +41,9 @@ def hook(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Te
     state.course.bucket_ready(is_first=bucket.index() == 0)
     if state.course.passes:
         in_backward = _raise_after_backward(state)
-        future = allreduce_hook(state.plain_group, bucket)
+        plain = allreduce_hook(state.plain_group, bucket)
         state.pass_by(bucket.parameters(), bucket.is_last(), shadowing=not in_backward)
-        return future
+        return plain
     devices: list[int | str | torch.device] = [buffer.device] if buffer.is_cuda else []
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
     in_backward = _raise_after_backward(state)

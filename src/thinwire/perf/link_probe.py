@@ -101,7 +101,14 @@ def _pace(group: Group, device: torch.device, kind: str, seconds: float, company
         return Pace.of(kind, sizes, taken)
     chore = Chore()
     alone = _rate(group, chore)
-    pairs = [_in_company(group, kind, size, chore, alone, seconds / 10) for size in sizes]
+    pairs: list[tuple[float, float]] = []
+    for index, (size, one) in enumerate(zip(sizes, taken, strict=True)):
+        scale = one / taken[max(0, index - 1)]
+        busy_s, lost_s = pairs[-1] if pairs else (0.0, 0.0)
+        if MIN_REPEATS * scale * busy_s < seconds:
+            pairs.append(_in_company(group, kind, size, chore, alone, seconds / 10))
+        else:  # it would take too long: as many times what it takes alone as the size before
+            pairs.append((scale * busy_s, scale * lost_s))
     busy, lost = zip(*pairs, strict=True)
     return Pace.of(kind, sizes, taken, busy, lost)
 

@@ -10,7 +10,10 @@ from typing import Annotated
 import typer
 
 TaskName = Annotated[
-    str, typer.Argument(help="digits, mnist, fashion-mnist, cifar10, cifar10-study or shakespeare.")
+    str,
+    typer.Argument(
+        help="digits, mnist, fashion-mnist, cifar10, shakespeare, cifar10-study or shakespeare-study."
+    ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of weights, data order and codec.")]
 Data = Annotated[

@@ -59,14 +59,15 @@ def resnet8(classes: int) -> nn.Module:
 
 
 def resnet8_wide(classes: int) -> nn.Module:
-    """Three residual blocks (32, 64, 192 channels) behind a stem of stride 2: 0.52 M parameters for CIFAR-10.
+    """Three residual blocks (48, 96, 192 channels), all of stride 2 like the stem: 0.66 M parameters.
 
-    Most of them are in the last block, at 4x4 pixels, where they are cheap.
+    Most of them are in the last block, at 2x2 pixels, where they are cheap: an epoch of CIFAR-10 costs half a
+    minute of one core.
     """
-    blocks = [ResidualBlock(narrow, wide) for narrow, wide in pairwise((32, 32, 64, 192))]
+    blocks = [ResidualBlock(narrow, wide) for narrow, wide in pairwise((24, 48, 96, 192))]
     return named(
-        conv=nn.Conv2d(3, 32, 3, 2, 1, bias=False),
-        norm=nn.BatchNorm2d(32),
+        conv=nn.Conv2d(3, 24, 3, 2, 1, bias=False),
+        norm=nn.BatchNorm2d(24),
         relu=nn.ReLU(),
         blocks=nn.Sequential(*blocks),
         pool=nn.AdaptiveAvgPool2d(1),

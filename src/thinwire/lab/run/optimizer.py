@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -10,6 +12,10 @@ from torch import nn
 from thinwire import Compressor
 from thinwire.lab.run.recipe import Recipe
 
+ADAMS: Mapping[str, Callable[..., torch.optim.Optimizer]] = MappingProxyType(
+    {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+)
+
 
 def make_optimizer(
     net: nn.Module, recipe: Recipe, compressor: Compressor | None = None
@@ -17,8 +23,8 @@ def make_optimizer(
     """SGD leaves momentum to the compressor where its memory applies it (dgc)."""
     groups: Any = list(net.parameters())
     optimizer: torch.optim.Optimizer
-    if recipe.optimizer == "adam":
-        optimizer = torch.optim.Adam(groups, recipe.lr, weight_decay=recipe.weight_decay)
+    if recipe.optimizer in ADAMS:
+        optimizer = ADAMS[recipe.optimizer](groups, recipe.lr, weight_decay=recipe.weight_decay)
     else:
         if compressor is not None:
             groups = compressor.param_groups(groups, momentum=recipe.momentum)

@@ -8,7 +8,7 @@ from typing import Any
 
 from thinwire.errors import LabError
 
-OPTIMIZERS = ("sgd", "adam")
+OPTIMIZERS = ("sgd", "adam", "adamw")
 SCHEDULES = ("constant", "cosine")
 
 

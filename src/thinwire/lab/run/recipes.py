@@ -47,6 +47,11 @@ def shakespeare() -> Recipe:
     )
 
 
+def shakespeare_study() -> Recipe:
+    """The same transformer with AdamW, for comparing codecs."""
+    return replace(shakespeare(), optimizer="adamw", weight_decay=0.1, evaluations=3)
+
+
 RECIPES: Mapping[str, Callable[[], Recipe]] = MappingProxyType(
     {
         "digits": digits,
@@ -55,6 +60,7 @@ RECIPES: Mapping[str, Callable[[], Recipe]] = MappingProxyType(
         "cifar10": cifar10,
         "cifar10-study": cifar10_study,
         "shakespeare": shakespeare,
+        "shakespeare-study": shakespeare_study,
     }
 )
 

@@ -119,6 +119,49 @@ def formats(
     _console().print(f"report: {escape(str(folder))}", highlight=False, soft_wrap=True)
 
 
+@study.command()
+def accuracy(
+    records: Annotated[list[Path], typer.Argument(help="Files that `thinwire compare --records` wrote.")],
+    picture: Annotated[
+        Path | None, typer.Option(help="Also write this SVG: differences against bytes, of the first study.")
+    ] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(help="Also put each file's table into this page, between <!-- kept: FILE --> marks."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Tell which codecs kept their accuracy in recorded runs: difference to DDP, seed by seed, and bytes.
+
+    Kept is a codec that loses on average no more than half a point of accuracy, or 0.02 nats a character,
+    over at least 3 seeds.
+
+    \b
+    Examples:
+      thinwire study accuracy docs/records/accuracy-cifar10.jsonl
+      thinwire study accuracy docs/records/accuracy-*.jsonl --json
+      thinwire study accuracy docs/records/accuracy-cifar10.jsonl --picture docs/figures/accuracy-cifar10.svg
+    """
+    from thinwire.lab.report.record import write_text
+    from thinwire.lab.run.records import Records
+    from thinwire.lab.study.kept import kept_studies
+    from thinwire.lab.study.kept_picture import KeptPicture
+    from thinwire.lab.study.kept_table import HEADS, kept_markdown, kept_rows, put_table
+
+    found = {path: kept_studies(Records(path).checked().runs()) for path in records}
+    for path, studies in found.items():
+        for one in studies:
+            if json:
+                print_json_rows({"task": one.recipe.task, **line.to_dict()} for line in one.codecs)
+            else:
+                print_table(HEADS, kept_rows(one), one.setting, narrow=True)
+        if into is not None:
+            page = into.read_text(encoding="utf-8")
+            write_text(into, put_table(page, path.stem, "\n".join(map(kept_markdown, studies))))
+    if picture is not None:
+        write_text(picture, KeptPicture(next(iter(found.values()))[0]).svg())
+
+
 def _targets(text: str) -> list[float]:
     try:
         targets = [float(word) for word in text.split(",") if word.strip()]

@@ -1,0 +1,130 @@
+"""Which codecs kept their accuracy: the rule, the table in a page, the picture, the command."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner
+
+from thinwire.cli.app import make_app
+from thinwire.errors import LabError
+from thinwire.lab.data.task import ACCURACY, BITS_PER_CHARACTER
+from thinwire.lab.report.outcome import Outcome
+from thinwire.lab.run.recipe import Recipe
+from thinwire.lab.run.records import Records, Settings
+from thinwire.lab.study.kept import KeptStudy, kept_studies
+from thinwire.lab.study.kept_picture import KeptPicture
+from thinwire.lab.study.kept_table import kept_markdown, put_table
+
+RECIPE = Recipe("digits", "digits-cnn", epochs=1, batch=16, lr=0.1)
+
+
+def run(
+    codec: str, seed: int, score: float, metric: str = ACCURACY, sent: float = 25.0
+) -> tuple[Recipe, Outcome]:
+    outcome = Outcome(
+        label=f"{codec} {seed}",
+        asked=codec,
+        codec=codec,
+        seed=seed,
+        metric=metric,
+        score=score,
+        accuracy=score,
+        test_loss=0.0,
+        steps=10,
+        seconds=1.0,
+        step_ms=1.0,
+        bytes_per_step=100.0 if codec == "ddp" else sent,
+        bytes_source="made",
+        dense_bytes_per_step=100.0,
+        parameters="",
+        report=None,
+    )
+    return replace(RECIPE, codec=codec, seed=seed), outcome
+
+
+def study(*differences: float, metric: str = ACCURACY) -> KeptStudy:
+    """A study of one codec whose seeds differ so much from ddp."""
+    base = [0.7 + 0.01 * seed for seed in range(len(differences))]
+    runs = [run("ddp", seed, value, metric) for seed, value in enumerate(base)]
+    runs += [run("sign", seed, base[seed] + own, metric) for seed, own in enumerate(differences)]
+    (found,) = kept_studies(runs)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [
+        ((-0.004, -0.006, -0.0045), "kept"),
+        ((-0.004, -0.006, -0.0055), "lost"),
+        ((0.01, 0.02, 0.03), "kept"),
+        ((-0.004, -0.004), "level (2 of 3 seeds)"),
+        ((-0.02,), "behind (1 of 3 seeds)"),
+    ],
+)
+def test_kept_is_half_a_point_on_average_over_three_seeds(
+    differences: tuple[float, ...], verdict: str
+) -> None:
+    line = study(*differences).codecs[1]
+    assert line.verdict == verdict
+    assert line.difference.mean == pytest.approx(sum(differences) / len(differences))
+    assert line.ratio == 4.0
+
+
+@pytest.mark.parametrize(("nats", "verdict"), [(0.019, "kept"), (0.021, "lost"), (-0.1, "kept")])
+def test_of_text_more_bits_a_character_are_worse_and_0_02_nats_are_allowed(nats: float, verdict: str) -> None:
+    assert study(*[nats / math.log(2)] * 3, metric=BITS_PER_CHARACTER).codecs[1].verdict == verdict
+
+
+def test_seeds_are_set_against_the_same_seed_and_recipes_are_not_mixed() -> None:
+    other = replace(RECIPE, lr=0.5, codec="ddp", seed=0)
+    runs = [run("ddp", 0, 0.7), run("sign", 0, 0.7), run("sign", 5, 0.1), (other, run("ddp", 0, 0.9)[1])]
+    first, second = kept_studies(runs)
+    assert first.codecs[1].seeds == (0,)  # seed 5 has no baseline
+    assert (second.recipe.lr, len(second.codecs)) == (0.5, 1)
+    with pytest.raises(LabError, match="no run of ddp"):
+        kept_studies([run("sign", 0, 0.7)])
+
+
+def test_a_page_gets_the_table_between_its_marks_and_nothing_else_changes() -> None:
+    table = kept_markdown(study(0.0, 0.0, 0.0))
+    page = "before\n<!-- kept: x -->\nold\n<!-- end -->\nafter <!-- end -->\n"
+    assert (
+        put_table(page, "x", table) == f"before\n<!-- kept: x -->\n{table}<!-- end -->\nafter <!-- end -->\n"
+    )
+    assert "| `sign` | 71.00 ± 1.00 % | +0.00 ± 0.00 | 4.0x | **kept** |" in table
+    with pytest.raises(LabError, match="no place for the table"):
+        put_table("a page", "x", table)
+
+
+def test_the_picture_has_a_full_dot_for_what_is_kept_and_a_ring_for_what_is_not() -> None:
+    def fills(*differences: float) -> list[str]:
+        tree = ElementTree.fromstring(KeptPicture(study(*differences)).svg())
+        return [circle.attrib["fill"] for circle in tree.iter("{http://www.w3.org/2000/svg}circle")]
+
+    assert fills(0.0, 0.0, 0.0) != ["none"]
+    assert fills(-0.5, -0.5, -0.5) == ["none"]
+
+
+def test_the_command_reads_records_and_says_what_is_missing(tmp_path: Path) -> None:
+    file = tmp_path / "small.jsonl"
+    runner = CliRunner()
+    missing = runner.invoke(make_app(), ["study", "accuracy", str(file)])
+    assert isinstance(missing.exception, LabError)
+    assert "thinwire compare" in str(missing.exception)
+    for recipe, outcome in (run("ddp", 0, 0.7), run("sign", 0, 0.65)):
+        Records(file).add(Settings(recipe, "virtual"), outcome, [])
+    page, picture = tmp_path / "page.md", tmp_path / "kept.svg"
+    page.write_text("<!-- kept: small -->\n<!-- end -->\n")
+    told = runner.invoke(
+        make_app(), ["study", "accuracy", str(file), "--json", "--into", str(page), "--picture", str(picture)]
+    )
+    rows = [json.loads(line) for line in told.stdout.splitlines()]
+    assert [(row["codec"], row["verdict"]) for row in rows][1] == ("sign", "behind (1 of 3 seeds)")
+    assert "`sign`" in page.read_text()
+    assert picture.read_text().startswith("<svg")

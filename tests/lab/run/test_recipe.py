@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from thinwire.errors import LabError
 from thinwire.lab.data import LOADERS
 from thinwire.lab.data.example_order import ExampleOrder
 from thinwire.lab.models import model_card
+from thinwire.lab.run.optimizer import make_optimizer
 from thinwire.lab.run.recipe import recipe_from_dict
 from thinwire.lab.run.recipes import digits, mnist, recipe_for
 from thinwire.lab.run.session import grid
@@ -96,3 +98,11 @@ def test_grid_interleaves_codecs() -> None:
     ):
         with pytest.raises(LabError, match=sentence):
             grid(digits(), codecs, seeds)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_a_recipe_names_its_optimizer(name: str) -> None:
+    recipe = replace(recipe_for("shakespeare-study"), optimizer=name)
+    made = make_optimizer(torch.nn.Linear(2, 2), recipe)
+    assert type(made).__name__.lower() == name
+    assert made.param_groups[0]["weight_decay"] == 0.1

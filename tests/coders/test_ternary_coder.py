@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from packing import bound, one_tensor, pack, payload_bytes
-from simulation import same_bits
+from simulation import Simulation, same_bits, specs_of, sum_of
+from thinwire.codecs.catalog import parse
 from thinwire.codecs.coders.base import Merge
 from thinwire.codecs.coders.terngrad import MAX_WORLD, TernGrad
 from thinwire.errors import CodecError, PlanError
@@ -229,3 +230,24 @@ def test_how_it_merges() -> None:
     assert TernGrad(scales="own").merge is Merge.GATHER
     assert not TernGrad().own_dtype
     assert not TernGrad().gentle
+
+
+@pytest.mark.parametrize(
+    ("text", "memory"), [("", "none"), ("2", "none"), ("1.5", "residual"), ("1", "residual")]
+)
+def test_a_clip_that_cuts_is_a_bias_and_has_a_memory(text: str, memory: str) -> None:
+    assert parse(f"terngrad:{text}" if text else "terngrad").memory == memory
+
+
+def test_with_a_low_clip_it_is_a_contraction_and_nothing_is_lost() -> None:
+    """E|Q(g) - g|^2 on a Gaussian: 0.27 |g|^2 at c = 1, so errors are sent later and do not pile up."""
+    specs = specs_of({"w": 20_000})
+    steady = gaussian(20_000)
+    low = Simulation("terngrad:1", specs, world=1)
+    once = low.run(lambda step, rank: {"w": steady})[0][0]["w"]
+    assert (once - steady).square().sum() / steady.square().sum() == pytest.approx(0.27, abs=0.02)
+    sent = low.run(lambda step, rank: {"w": steady}, steps=60)[0]
+    left = 60 * steady - sum_of(means["w"] for means in sent)
+    assert left.norm() < 3 * steady.norm()
+    without = low.but(memory="none").run(lambda step, rank: {"w": steady}, steps=60)[0]
+    assert (60 * steady - sum_of(means["w"] for means in without)).norm() > 15 * steady.norm()

@@ -20,6 +20,7 @@ from thinwire.tensors.layout import Layout
 from thinwire.texts.options import number_or_off, one_of, option, show_number_or_off
 
 MAX_WORLD = max_world(top=1)
+CUTS = 2.0  # a clip below so many standard deviations drops more than 1 % of a Gaussian's energy
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,10 @@ class TernGrad(Coder):
     5. the mean is s/N * sum_i t_i, at most 2N + 1 levels (shared), else the mean of s_i * t_i
 
     A layer with sigma = 0 is not clipped. Wen et al., "TernGrad", NeurIPS 2017.
+
+    Unbiased but for what is clipped. A smaller c trades noise for bias: on a Gaussian |Q(g) - g|^2 is
+    1.0 |g|^2 at c = 2.5 and 0.27 |g|^2 at c = 1, where most of it is what was cut off. That makes it a
+    contraction, so below c = 2 what is dropped is held back (memory "residual").
     """
 
     clip: float = option(2.5, number_or_off, 'a positive number, or "off"', show_number_or_off)
@@ -50,6 +55,10 @@ class TernGrad(Coder):
             raise CodecError(
                 "terngrad: scaler=sigma is c*sigma, so it needs clip; use scaler=max with clip=off"
             )
+
+    @property
+    def memory(self) -> str:
+        return "residual" if self.clip < CUTS else "none"
 
     @property
     def merge(self) -> Merge:

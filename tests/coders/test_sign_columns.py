@@ -90,7 +90,7 @@ def test_with_its_residual_it_is_the_published_loop() -> None:
 
 @pytest.mark.parametrize(("values", "floats"), [("mean", 2), ("scaled", 1)])
 def test_bits_on_the_wire(values: str, floats: int) -> None:
-    """A bit an element in granules of 1024, and two floats (or one) a column, in whole multiples of 8 bytes."""
+    """A bit an element in granules of 1024, and two floats (or one) a column; whole multiples of 8 bytes."""
     granules = sum(-(-spec.numel // 1024) for spec in LAYOUT.specs)
     nbytes = granules * 128 + 4 * floats * COLUMNS
     found = payload_bytes(bound(f"sign:block=column,values={values}", LAYOUT, 4).packer)

@@ -30,7 +30,7 @@ def _show_block(block: int) -> str:
 
 @dataclass(frozen=True)
 class Sign(Coder):
-    """1-bit SGD, for each block of `block` elements ("layer": each tensor; "column": each column) of worker i:
+    """1-bit SGD, for each block of `block` elements (or each "column", or "layer", a tensor) of worker i:
 
     1. bit_k = p_k >= 0
     2. values="mean": two numbers, the means of the elements with bit 1 and with bit 0 (Seide et al.)
@@ -38,8 +38,9 @@ class Sign(Coder):
     3. q_k = the number that belongs to bit_k; the mean over workers is the mean of their q
 
     A column is what has the same place in all rows of a tensor's matrix (dimension 0 times the rest): the
-    paper's blocks. Biased, so what is not sent is kept for the next step: memory "residual", p = g + e, e = p - q. `start`:
-    steps that travel uncompressed before. With "scaled", |p - q|^2 = (1 - |p|_1^2 / (n |p|^2)) |p|^2.
+    paper's blocks. Biased, so what is not sent is kept for the next step: memory "residual", p = g + e,
+    e = p - q. `start`: steps that travel uncompressed before. With "scaled", |p - q|^2 =
+    (1 - |p|_1^2 / (n |p|^2)) |p|^2.
     Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014.
     """
 

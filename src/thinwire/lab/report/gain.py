@@ -30,7 +30,7 @@ def gains_of(
     for rate in rates:
         if rate not in cells:
             raise LabError(
-                f"the grid has no cell of {model}, {rate}, {workers} workers: measure it with thinwire bench grid"
+                f"the grid has no cell of {model}, {rate}, {workers} workers: measure it, thinwire bench grid"
             )
     chosen = [cells[rate] for rate in rates]
     wanted = [BASE, *(hook for hook in hooks if hook != BASE)]

@@ -50,7 +50,7 @@ class Records:
         return None if found is None else (outcome_from_dict(found["result"]), _long(found["rows"]))
 
     def runs(self) -> list[tuple[dict[str, Any], Outcome]]:
-        """All runs, in the order in which they were finished: recipes, also of a later thinwire, and outcomes."""
+        """All runs in the order in which they were finished: recipes, as they were written, and outcomes."""
         read = [self._read(number, line) for number, line in enumerate(self._lines(), 1)]
         return [(values["settings"]["recipe"], outcome_from_dict(values["result"])) for values in read]
 

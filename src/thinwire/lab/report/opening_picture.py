@@ -11,24 +11,26 @@ from thinwire.lab.report.cost import Cost, Costs
 from thinwire.lab.report.gain import Gain
 from thinwire.lab.report.record import write_text
 from thinwire.lab.report.svg import bar, dot, sheet, shortened, text
+from thinwire.texts.rate import show_rate
 from thinwire.texts.words import counted
 
 # Narrow, so that it can be read on a phone, where it is shrunk to two thirds.
 WIDTH, HEAD, ROW, GAP = 560, 62, 26, 18
-NAMES, BARS, BARS_END, FIRST, SECOND = 14, 158, 362, 452, 546  # the last two: where columns end
+NAMES, BARS, BARS_END, FIRST, SECOND = 14, 158, 352, 452, 546  # the last two: where columns end
 NAME_LETTERS = 19
 
 
 def write_opening_picture(
     path: Path, gains: Sequence[Gain], rates: Sequence[str], setting: str, costs: Costs
 ) -> None:
-    """Time of a step at the first rate as bars, speed-ups at both, below it scores and bytes."""
+    """Time of a step at the first rate as bars, speed-ups at both; below it what scores change, and bytes."""
+    rates = [show_rate(rate) for rate in rates]
     palette = colours(_family(name) for name in _names(gains, costs))
     notes = list(_notes(gains, rates))
     middle = HEAD + ROW * len(gains) + 17 * len(notes) + GAP
     height = middle + HEAD + ROW * len(costs.rows) + 4
     parts = [
-        *_heads(0, "What you gain: time of a training step", setting, [f"at {rate}" for rate in rates]),
+        *_heads(0, "What you gain: time of a training step", setting, rates),
         *_gain_rows(HEAD, gains, palette),
         *(text(NAMES, middle - GAP - 17 * k, note, "quiet") for k, note in enumerate(reversed(notes))),
         f'<line class="line" x1="{NAMES}" x2="{SECOND}" y1="{middle - 4}" y2="{middle - 4}"/>',
@@ -58,7 +60,7 @@ def _gain_rows(top: int, gains: Sequence[Gain], palette: dict[str, str]) -> Iter
     most = max(gain.step_ms[0] for gain in gains)
     for k, gain in enumerate(gains):
         y = top + ROW * k
-        wide = max(2.0, (BARS_END - 66 - BARS) * gain.step_ms[0] / most)
+        wide = max(2.0, (BARS_END - 60 - BARS) * gain.step_ms[0] / most)
         yield text(NAMES, y + 15, shortened(gain.hook, NAME_LETTERS))
         yield bar(BARS, y + 2, wide, palette[_family(gain.hook)])
         yield text(BARS + wide + 7, y + 15, f"{gain.step_ms[0]:,.0f} ms", "quiet")
@@ -74,25 +76,25 @@ def _notes(gains: Sequence[Gain], rates: Sequence[str]) -> Iterator[str]:
 
 
 def _cost_rows(top: int, costs: Costs, palette: dict[str, str]) -> Iterator[str]:
-    """A dot for each mean, a line for its spread, the difference to the baseline, the ratio of bytes."""
-    ends = [cost.score.mean + side * cost.score.deviation for cost in costs.rows for side in (-1, 1)]
+    """A dot for each mean change against the baseline, a line for its spread; the ratio of bytes."""
+    ends = [cost.change.mean + side * cost.change.deviation for cost in costs.rows for side in (-1, 1)]
     room = 0.05 * (max(ends) - min(ends)) or 0.01
     low, high = min(ends) - room, max(ends) + room
 
     def x(value: float) -> float:
         return BARS + (BARS_END - BARS) * (value - low) / (high - low)
 
-    base, bottom = x(costs.rows[0].score.mean), top + ROW * len(costs.rows) - 6
+    base, bottom = x(0), top + ROW * len(costs.rows) - 6
     yield f'<line class="line" x1="{base:.1f}" x2="{base:.1f}" y1="{top - 2}" y2="{bottom}"/>'
     for k, cost in enumerate(costs.rows):
         y, colour = top + ROW * k, palette[_family(cost.codec)]
-        left, right = (x(cost.score.mean + side * cost.score.deviation) for side in (-1, 1))
+        left, right = (x(cost.change.mean + side * cost.change.deviation) for side in (-1, 1))
         yield text(NAMES, y + 15, shortened(cost.codec, NAME_LETTERS))
         yield (
             f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{y + 10}" y2="{y + 10}" '
             f'stroke="{colour}" stroke-width="2.5"/>'
         )
-        yield dot(x(cost.score.mean), y + 10, colour)
+        yield dot(x(cost.change.mean), y + 10, colour)
         yield text(FIRST, y + 15, _change(cost, costs), "end")
         yield text(SECOND, y + 15, _fewer(cost), "end")
 

@@ -45,7 +45,8 @@ def run(buckets: Sequence[Sequence[int]], scale: float = 1.0, place: int = 0) ->
 
     def work(group: ThreadGroup) -> list[list[Tensor]]:
         module = net()
-        parameters, means = list(module.parameters()), []
+        parameters: list[Tensor] = list(module.parameters())
+        means = []
         policy = Policy.of(f"dgc:{KEEP},warmup=0,chunk=tensor", keep_dense=())
         made = Compressor(policy, group, CPU, module, memory=MEMORY, loss_scale=lambda: scale, check_every=0)
         made.check_optimizer(torch.optim.SGD(parameters, lr=0.1))
@@ -57,7 +58,7 @@ def run(buckets: Sequence[Sequence[int]], scale: float = 1.0, place: int = 0) ->
                 buffers[k] = buffer
                 made.exchange(buffer, [parameters[i] for i in members], k == len(buckets) - 1, lambda: None)
             made.wait()
-            parts = {}
+            parts: dict[int, Tensor] = {}
             for k, members in enumerate(buckets):
                 split = buffers[k].split([own[i].numel() for i in members])
                 parts |= {i: part / scale for i, part in zip(members, split, strict=True)}
@@ -109,7 +110,7 @@ def test_bits_depend_on_the_numbers_alone() -> None:
 def test_a_backward_pass_that_was_broken_off_leaves_nothing() -> None:
     """The bucket that is held twice is that of the later pass."""
     module = net()
-    parameters = list(module.parameters())
+    parameters: list[Tensor] = list(module.parameters())
     policy = Policy.of(f"dgc:{KEEP},warmup=0", keep_dense=())
     made = Compressor(policy, ThreadGroup.make(1)[0], CPU, module, memory=MEMORY)
     made.check_optimizer(torch.optim.SGD(parameters, lr=0.1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,14 @@ def commands(text: str) -> list[str]:
     return found + [re.sub(r"\s+", " ", words) for words in IN_TEXT.findall(prose)]
 
 
+@cache
+def root() -> Any:
+    return typer.main.get_command(make_app())
+
+
 def parse(words: list[str]) -> None:
     """Goes down to the command and lets it read its options; runs nothing."""
-    node: Any = typer.main.get_command(make_app())
+    node = root()
     context = typer.Context(node, info_name="thinwire")
     while hasattr(node, "resolve_command") and words:
         name, node, words = node.resolve_command(context, words)

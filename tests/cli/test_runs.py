@@ -62,7 +62,8 @@ def test_the_readmes_picture_is_drawn_from_records(
     assert "digits-cnn on digits, 2 workers, 4 steps, 1 seed" in out.read_text()
     refused = call("picture", str(out), *files, "--codecs", "ddp,sign")
     assert (refused.code, "no run of sign" in refused.err) == (2, True)
-    assert "does not exist" in call("picture", str(out), "--accuracy", str(tmp_path / "none.jsonl")).err
+    assert "has no runs" in call("picture", str(out), *files[:3], str(tmp_path / "none.jsonl")).err
+    assert "does not exist" in call("picture", str(out), *files[2:], "--speed", "none.jsonl").err
 
 
 def test_several_runs_on_one_page_and_a_picture(

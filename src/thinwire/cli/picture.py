@@ -46,14 +46,14 @@ def picture(
     from thinwire.lab.report.opening_picture import write_opening_picture
     from thinwire.lab.run.records import Records
 
-    for path in (speed, accuracy):
-        if not path.is_file():
-            raise LabError(f"{path} does not exist: name a file that bench grid or compare --records wrote")
+    if not speed.is_file():
+        raise LabError(f"{speed} does not exist: name a file that thinwire bench grid wrote")
     links = split_codecs(rates)
     if not 1 <= len(links) <= 2:
         raise LabError(f"rates={rates} must be one link or two, as in 100mbit,1gbit")
     gains = gains_of(read_records(speed), model, workers, links, split_codecs(hooks))
-    costs = costs_of(Records(accuracy).runs(), split_codecs(codecs or ""))
+    runs = [(recipe.to_dict(), outcome) for recipe, outcome in Records(accuracy).checked().runs()]
+    costs = costs_of(runs, split_codecs(codecs or ""))
     setting = f"{model}, {workers} workers, measured"
     write_opening_picture(out, gains, links, setting, costs)
     typer.echo(f"wrote {out}")

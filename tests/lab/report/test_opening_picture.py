@@ -58,6 +58,7 @@ def made_costs() -> Costs:
             ("terngrad", 1, 0.97, 100.0),
             (LONG, 0, 0.85, 9.0),
             (LONG, 1, 0.80, 9.0),
+            ("sign", 1, 0.90, 500.0),
         )
     )
 
@@ -77,7 +78,7 @@ def test_what_the_grid_lacks_is_named() -> None:
 
 
 def test_a_cost_is_a_difference_seed_by_seed() -> None:
-    ddp, terngrad, _ = made_costs().rows
+    ddp, terngrad, _, _ = made_costs().rows
     assert (ddp.change.values, ddp.ratio) == ((0.0, 0.0), 1.0)
     assert terngrad.change.values == pytest.approx((-0.01, 0.0))
     assert terngrad.ratio == pytest.approx(10)
@@ -104,7 +105,17 @@ def drawn(path: Path) -> list[str]:
 def test_the_picture_says_gain_and_cost(tmp_path: Path) -> None:
     path = tmp_path / "gain.svg"
     texts = drawn(path)
-    for told in ("3,000 ms", "375 ms", "8.0x", "16.0x", "98.00 %", "-0.50 ± 0.71", "10.0x fewer"):
+    for told in (
+        "-7.00",
+        "digits-cnn on digits, 4 workers, 20 steps, 1 to 2 seeds",
+        "3,000 ms",
+        "375 ms",
+        "8.0x",
+        "16.0x",
+        "98.00 %",
+        "-0.50 ± 0.71",
+        "10.0x fewer",
+    ):
         assert told in texts
     assert "auto took powersgd:4 at 100 Mbit/s, terngrad at 1 Gbit/s" in texts
     assert "prefers-color-scheme: dark" in path.read_text()

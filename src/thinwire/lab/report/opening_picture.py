@@ -17,7 +17,7 @@ from thinwire.texts.words import counted
 # Narrow, so that it can be read on a phone, where it is shrunk to two thirds.
 WIDTH, HEAD, ROW, GAP = 560, 62, 26, 18
 NAMES, BARS, BARS_END, FIRST, SECOND = 14, 158, 352, 452, 546  # the last two: where columns end
-NAME_LETTERS = 19
+NAME_LETTERS = 17
 
 
 def write_opening_picture(
@@ -118,9 +118,10 @@ def _fewer(cost: Cost) -> str:
 
 
 def _setting(costs: Costs) -> str:
-    recipe, num_seeds = costs.recipe, len(costs.rows[0].score.values)
+    recipe, num_seeds = costs.recipe, sorted({len(cost.score.values) for cost in costs.rows})
+    fewest = "" if len(num_seeds) == 1 else f"{num_seeds[0]} to "
     where = f"{recipe['model']} on {recipe['task']}, {counted(recipe['workers'], 'worker')}"
-    return f"{where}, {counted(costs.steps, 'step')}, {counted(num_seeds, 'seed')}"
+    return f"{where}, {counted(costs.steps, 'step')}, {fewest}{counted(num_seeds[-1], 'seed')}"
 
 
 def _spoken(gains: Sequence[Gain], rates: Sequence[str], costs: Costs) -> str:

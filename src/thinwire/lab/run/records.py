@@ -49,10 +49,23 @@ class Records:
                 found = values
         return None if found is None else (outcome_from_dict(found["result"]), _long(found["rows"]))
 
-    def runs(self) -> list[tuple[dict[str, Any], Outcome]]:
-        """All runs in the order in which they were finished: recipes, as they were written, and outcomes."""
-        read = [self._read(number, line) for number, line in enumerate(self._lines(), 1)]
-        return [(values["settings"]["recipe"], outcome_from_dict(values["result"])) for values in read]
+    def checked(self) -> Records:
+        """Itself, if there is such a file with at least one run."""
+        if not self.path.is_file() or not self.path.read_bytes().strip():
+            raise LabError(
+                f"{self.path} has no runs: make some with thinwire compare TASK --records {self.path}"
+            )
+        return self
+
+    def runs(self) -> list[tuple[Recipe, Outcome]]:
+        """Every run of this wire version and what it gave, in the file's order; the later of two counts."""
+        found: dict[Settings, Outcome] = {}
+        for number, line in enumerate(self._lines(), 1):
+            values = self._read(number, line)
+            settings = _settings(values["settings"])
+            if settings is not None and settings.wire == WIRE_VERSION:
+                found[settings] = outcome_from_dict(values["result"])
+        return [(settings.recipe, outcome) for settings, outcome in found.items()]
 
     def add(self, settings: Settings, outcome: Outcome, rows: list[Row]) -> None:
         """Writes a finished run down at once, as one line."""

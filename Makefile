@@ -6,7 +6,7 @@ SOURCES := $(wildcard csrc/*.h csrc/*.cpp csrc/private/*.h csrc/private/*.cpp)
 NATIVE := $(SOURCES) CMakeLists.txt
 MODULES := .venv/.modules
 
-.PHONY: setup demo test lint format docs sanitize bench clean
+.PHONY: setup demo test lint format docs picture sanitize bench clean
 
 setup: $(STAMP)
 
@@ -44,6 +44,11 @@ format: setup
 # What is made of the source: docs/api.md of the docstrings.
 docs: setup
 	$(BIN)/python docs/make_api.py
+
+# The README's picture, from recorded runs: speed of docs/records/grid.jsonl, accuracy of the file named here.
+ACCURACY ?= docs/records/accuracy-digits.jsonl
+picture: setup
+	$(BIN)/thinwire picture docs/figures/gain.svg --accuracy $(ACCURACY)
 
 # As many files at once as there are cores.
 test: lint

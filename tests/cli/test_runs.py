@@ -52,6 +52,20 @@ def test_report_makes_the_page_again(call: Call, rows: list[dict[str, Any]], tmp
     assert [{**row, "folder": ""} for row in again] == [{**row, "folder": ""} for row in rows]
 
 
+def test_the_readmes_picture_is_drawn_from_records(
+    call: Call, rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    speed, out = Path(__file__).parents[2] / "docs" / "records" / "grid.jsonl", tmp_path / "gain.svg"
+    accuracy = Path(rows[0]["folder"]) / "records.jsonl"
+    files = ("--speed", str(speed), "--accuracy", str(accuracy))
+    assert call("picture", str(out), *files).code == 0
+    assert "digits-cnn on digits, 2 workers, 4 steps, 1 seed" in out.read_text()
+    refused = call("picture", str(out), *files, "--codecs", "ddp,sign")
+    assert (refused.code, "no run of sign" in refused.err) == (2, True)
+    assert "has no runs" in call("picture", str(out), *files[:3], str(tmp_path / "none.jsonl")).err
+    assert "does not exist" in call("picture", str(out), *files[2:], "--speed", "none.jsonl").err
+
+
 def test_several_runs_on_one_page_and_a_picture(
     call: Call, rows: list[dict[str, Any]], tmp_path: Path
 ) -> None:

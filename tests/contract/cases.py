@@ -39,6 +39,8 @@ VARIANTS = (
     "clip:2 >> rangefloat:16,mantissa=2",
     "sign:block=96",
     "sign:values=scaled",
+    "sign:block=column",
+    "sign:block=column,values=scaled",
     "clip:1 >> bf16",
     "clip:3 >> clip:2 >> ternary:scales=own",
     "topk:0.1,chunk=64 >> bf16",

@@ -33,6 +33,7 @@ PHASES = {  # chains, and codecs that go through several phases: with the steps 
     "dct >> topk:0.15 >> rangefloat:10": 2,
     "dct:tensor >> qsgd:8": 2,
     "fft:0.85,chunk=tensor": 2,
+    "sign:block=column": 2,
 }
 MEMORIES = {"dgc": "momentum:0.9,clip=1.0", "gradiveq": "residual"}
 FEW = 3  # places that kernels other than the best are tried at

@@ -38,6 +38,7 @@ RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
     "terngrad residual": ("terngrad", {"memory": "residual"}),
     "own scales": ("terngrad:scales=own", ALL),
     "own scales residual": ("terngrad:scales=own", {"memory": "residual"}),
+    "dgc clipped as a whole": ("dgc:0.3,warmup=0", {"memory": "momentum:0.9,clip=5,norm=model", **ALL}),
     "clip chain": ("clip:2.5 >> ternary", {}),
     "rules": ({"2.*": "terngrad:clip=off", "*": "bf16"}, {}),
 }

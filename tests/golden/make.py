@@ -56,6 +56,7 @@ CODECS = {
     "rangefloat:9,mantissa=4,max=0.5": FLOATS,
     "sign": FIELDS,
     "sign:values=scaled,block=64": FIELDS,
+    "sign:block=column": FIELDS,
     "topk:0.1": TERNARY,
     "topk:0.4,chunk=20 >> bf16": TERNARY,
     "dgc:0.05,warmup=10": TERNARY,

@@ -16,6 +16,7 @@ COMMANDS = (
     "plan",
     "figure5",
     "report",
+    "picture",
     "doctor",
     "netlab",
     "private",

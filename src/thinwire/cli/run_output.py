@@ -36,7 +36,7 @@ def show_record(record: Record, folder: Path, as_json: bool) -> None:
         return
     print_table(*headline(lines), title=title_of(record), title_style="bold")
     console = Console()
-    if sentence := verdict(lines):
+    if sentence := verdict(lines, slowed=bool(record.origin.recipe["rate"])):
         console.print(escape(sentence), highlight=False)
     for outcome in record.outcomes:
         if decided := (outcome.report or {}).get("auto"):

@@ -176,6 +176,11 @@ class Engine:
         for memory in self.memories.values():
             memory.rates = rates
 
+    def set_norm(self, norm: float) -> None:
+        """The norm of this rank's whole gradient in the step under way, for memories that go by it."""
+        for memory in self.memories.values():
+            memory.norm = norm
+
     @property
     def lanes(self) -> list[list[Lane]]:
         """The lanes made so far: one list for every bucket, strength and phase."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from thinwire.auto.pilot import Pilot
 from thinwire.clock import COMPARE, CONNECT, OUTSIDE, PLAN, TRAINING
 from thinwire.controls.observation import Observation
-from thinwire.errors import StateError
+from thinwire.errors import PlanError, StateError
 from thinwire.exchange.bucket import Bucket
 from thinwire.exchange.drift import drift_check
 from thinwire.exchange.engine import Engine
@@ -30,6 +30,7 @@ from thinwire.hooks.helm import Helm
 from thinwire.hooks.known_optimizer import KnownOptimizer
 from thinwire.hooks.node_helm import NodeHelm
 from thinwire.hooks.side_stream import SideStream
+from thinwire.hooks.whole_gradient import HeldBucket, WholeGradient, norm_of
 from thinwire.hooks.worker import Worker
 from thinwire.kernels import pick
 from thinwire.plans.model import Model, parameter_names
@@ -71,6 +72,7 @@ class Compressor:
         self._layouts: dict[tuple[int, ...], Layout] = {}
         self._passing: list[Layout] = []  # of this step, those that went DDP's own way
         self._optimizer = KnownOptimizer(self._names)
+        self._whole = WholeGradient()
         self._stream = SideStream(device)
         stage = CONNECT
         try:
@@ -190,7 +192,24 @@ class Compressor:
             with self._stream.behind():
                 done()
 
-        self._worker.submit(job, finish)
+        if not self.plan.uses_norm:
+            self._worker.submit(job, finish)
+            return
+        self._whole.hold(HeldBucket(bucket, job, finish))
+        if is_last:
+            self._exchange_whole(ready)
+
+    def _exchange_whole(self, ready: torch.cuda.Event | None) -> None:
+        """All buckets of the step are there: their norm is taken before the first of them is encoded."""
+        held = self._whole.release()
+
+        def measure() -> None:
+            with self._stream.behind(ready):
+                self.engine.set_norm(norm_of(one.bucket for one in held))
+
+        self._worker.submit(measure, lambda: None)
+        for one in held:
+            self._worker.submit(one.job, one.finish)
 
     def _look_for_drift(self, shadowing: bool) -> None:
         self.engine.clock.current = COMPARE
@@ -320,7 +339,13 @@ class Compressor:
 
     def _plan(self, model: Model) -> Plan:
         nodes, per_node = self.hierarchy.num_nodes, self.hierarchy.per_node
-        return Plan.of(self.policy, model, nodes, **self._options, per_node=per_node)
+        plan = Plan.of(self.policy, model, nodes, **self._options, per_node=per_node)
+        if plan.uses_norm and per_node > 1:
+            raise PlanError(
+                "norm=model goes by a worker's own gradient, and in a hierarchy nodes exchange: leave "
+                'norm=model out, or take hierarchy="off"'
+            )
+        return plan
 
     def _empty_plan(self, control: str | None) -> Plan:
         return Plan.empty(self.policy, self.hierarchy.num_nodes, control, self.hierarchy.per_node)

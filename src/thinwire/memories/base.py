@@ -44,6 +44,10 @@ class Memory(ABC):
 
     uses_rates: bool = False  # True: `rates` must be known
 
+    norm: float | None = None  # of this rank's whole gradient in this step
+
+    uses_norm: bool = False  # True: `norm` must be known before the first tensor of a step
+
     def __init__(self) -> None:
         self.pages = Pages(tuple(self.pieces_held))
 

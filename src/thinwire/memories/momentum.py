@@ -10,11 +10,18 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from thinwire.errors import CodecError
+from thinwire.errors import CodecError, PlanError
 from thinwire.memories.base import Kept, Memory
 from thinwire.memories.pages import Held
 from thinwire.tensors.layout import Piece
-from thinwire.texts.options import number_or_off, option, show_number_or_off, show_yes_or_no, yes_or_no
+from thinwire.texts.options import (
+    number_or_off,
+    one_of,
+    option,
+    show_number_or_off,
+    show_yes_or_no,
+    yes_or_no,
+)
 
 U = "velocity"  # the momentum of this worker's own gradients
 V = "unsent"  # all velocities that were not sent yet
@@ -24,7 +31,9 @@ V = "unsent"  # all velocities that were not sent yet
 class MomentumOptions:
     """How the momentum memory corrects: factor m, Nesterov's form, the norm gradients are cut to, masking.
 
-    `lr`: whether what was not sent is rescaled when the learning rate changes.
+    `lr`: whether what was not sent is rescaled when the learning rate changes. `norm`: whose norm is cut,
+    that of each tensor or that of all gradients of the model, as in the paper; for the latter no bucket
+    travels before the backward pass is over.
     """
 
     factor: float = option(0.9, float, "a number from 0 to less than 1", repr)
@@ -32,18 +41,21 @@ class MomentumOptions:
     clip: float = option(math.inf, number_or_off, 'a positive L2 norm, or "off"', show_number_or_off)
     mask: bool = option(True, yes_or_no, '"on" or "off"', show_yes_or_no)
     lr: bool = option(False, yes_or_no, '"on" or "off"', show_yes_or_no)
+    norm: str = option("tensor", one_of("tensor", "model"), '"tensor" or "model"')
 
     def __post_init__(self) -> None:
         if not 0 <= self.factor < 1:
             raise CodecError(f"momentum: factor={self.factor:g} must be at least 0 and less than 1")
         if not self.clip > 0:
             raise CodecError(f"momentum: clip={self.clip:g} must be positive; use clip=off for no clipping")
+        if self.norm == "model" and math.isinf(self.clip):
+            raise CodecError("momentum: norm=model says what clip= goes by: give clip too, as in clip=1")
 
 
 class Momentum(Memory):
     """DGC's momentum correction: momentum is applied here, before selecting, and never again.
 
-    1. g = g * min(1, clip * N^-1/2 / ||g||)    local clipping, tensor by tensor
+    1. g = g * min(1, clip * N^-1/2 / ||g||)    local clipping, tensor by tensor or by the norm of all
     2. u = m u + g; v = v + u                   or Nesterov: u = m (u + g); v = v + u + g
     3. send Q(v)
     4. v = v - Q(v); u = 0 where Q(v) != 0      momentum factor masking
@@ -64,7 +76,8 @@ class Momentum(Memory):
     def __init__(self, options: MomentumOptions = MomentumOptions(), world: int = 1) -> None:
         super().__init__()
         self.options, self.limit = options, options.clip / math.sqrt(world)
-        self.whole_tensors = not math.isinf(self.limit)
+        self.uses_norm = options.norm == "model"
+        self.whole_tensors = not math.isinf(self.limit) and not self.uses_norm
         self.uses_rates = options.lr
 
     def before(self, x: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:
@@ -117,5 +130,16 @@ class Momentum(Memory):
         """min(1, limit / ||g||); float64, because the square of a large gradient is no float32."""
         if math.isinf(self.limit):
             return 1.0
-        norm = float(torch.linalg.vector_norm(g, dtype=torch.float64)) / loss_scale
+        if self.uses_norm:
+            norm = self._norm_of_all()
+        else:
+            norm = float(torch.linalg.vector_norm(g, dtype=torch.float64)) / loss_scale
         return self.limit / norm if norm > self.limit else 1.0
+
+    def _norm_of_all(self) -> float:
+        if self.norm is None:
+            raise PlanError(
+                "the norm of the whole gradient is not known to a memory with norm=model: exchange by a "
+                "Compressor, which holds buckets back, or leave norm=model out"
+            )
+        return self.norm

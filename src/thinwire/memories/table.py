@@ -61,6 +61,11 @@ def uses_rates(text: str) -> bool:
     return make_memory(text).uses_rates
 
 
+def uses_norm(text: str) -> bool:
+    """True if a memory goes by the norm of the whole gradient."""
+    return make_memory(text).uses_norm
+
+
 def memory_text(text: str) -> str:
     """The one way to write a memory: ranks compare these texts, and states are kept under them.
 

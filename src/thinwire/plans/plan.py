@@ -21,7 +21,7 @@ from thinwire.controls.table import check_control, control_text, make_control
 from thinwire.errors import PlanError
 from thinwire.groups.base import all_gather_bytes, all_reduce_bytes, broadcast_bytes
 from thinwire.kernels import backends
-from thinwire.memories.table import memory_text, uses_rates
+from thinwire.memories.table import memory_text, uses_norm, uses_rates
 from thinwire.plans.lane import Lane, step_bytes
 from thinwire.plans.model import Model
 from thinwire.plans.node_bytes import STATUS_BYTES, node_bytes
@@ -187,6 +187,11 @@ class Plan:
     def uses_rates(self) -> bool:
         """True if a memory goes by learning rates."""
         return any(uses_rates(entry.memory) for entry in self.entries)
+
+    @functools.cached_property
+    def uses_norm(self) -> bool:
+        """True if a memory goes by the norm of the whole gradient: no bucket can travel before the last."""
+        return any(uses_norm(entry.memory) for entry in self.entries)
 
     @property
     def digest(self) -> bytes:

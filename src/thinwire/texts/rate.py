@@ -37,3 +37,15 @@ def parse_rate(text: str) -> float:
             f'rate "{text}" is not understood: write a number above 0 with kbit, mbit or gbit, like "100mbit"'
         )
     return rate
+
+
+def show_rate(text: str) -> str:
+    """A rate as it is read in a sentence.
+
+    >>> show_rate("100mbit"), show_rate("1.5gbit"), show_rate("999kbit")
+    ('100 Mbit/s', '1.5 Gbit/s', '999 kbit/s')
+    """
+    rate = parse_rate(text)
+    unit = max((unit for unit in UNITS if UNITS[unit] <= rate), key=lambda unit: UNITS[unit], default="bit")
+    prefix = unit.removesuffix("bit")
+    return f"{rate / UNITS[unit]:g} {prefix if prefix == 'k' else prefix.upper()}bit/s"

@@ -41,6 +41,9 @@ def test_table_and_verdict(record: Record) -> None:
     assert rows[0] == ["ddp", "95.50 ± 0.71", "1.20 MB", "1.0x", "100.5 ± 0.7", "1.00x ± 0.00"]
     assert "terngrad sent 12.0x fewer bytes than ddp and its steps were 4.90x faster" in verdict(lines)
     assert verdict(lines[:1]) == ""
+    unshaped = verdict(lines, slowed=False)
+    assert "terngrad sent 12.0x fewer bytes than ddp; accuracy 95.50" in unshaped
+    assert unshaped.endswith("No link was slowed: the page's slider shows the time that bytes save.")
 
 
 @pytest.mark.parametrize(

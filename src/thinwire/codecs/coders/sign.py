@@ -10,24 +10,37 @@ from torch import Tensor
 from thinwire.codecs.coders.base import Coder, Context, Merge, Packer
 from thinwire.codecs.coders.gather import GatherPacker, unit_size
 from thinwire.codecs.coders.rows import BLOCK_RULE, Rows, read_block, show_block
+from thinwire.codecs.coders.sign_columns import ColumnSignPacker
 from thinwire.errors import CodecError
 from thinwire.kernels.sizes import ROW, field_granule_bytes, field_rows
 from thinwire.tensors.key import Key
 from thinwire.tensors.layout import Layout
 from thinwire.texts.options import START_RULE, check_start, one_of, option
 
+COLUMN = -1
+
+
+def _read_block(text: str) -> int:
+    return COLUMN if text == "column" else read_block(text)
+
+
+def _show_block(block: int) -> str:
+    return "column" if block == COLUMN else show_block(block)
+
 
 @dataclass(frozen=True)
 class Sign(Coder):
-    """1-bit SGD, for each block of `block` elements ("layer": for each tensor) of worker i:
+    """1-bit SGD, for each block of `block` elements (or each "column", or "layer", a tensor) of worker i:
 
     1. bit_k = p_k >= 0
     2. values="mean": two numbers, the means of the elements with bit 1 and with bit 0 (Seide et al.)
        values="scaled": one number, +-|p|_1 / n (scaled sign)
     3. q_k = the number that belongs to bit_k; the mean over workers is the mean of their q
 
-    Biased, so what is not sent is kept for the next step: memory "residual", p = g + e, e = p - q. `start`:
-    steps that travel uncompressed before. With "scaled", |p - q|^2 = (1 - |p|_1^2 / (n |p|^2)) |p|^2.
+    A column is what has the same place in all rows of a tensor's matrix (dimension 0 times the rest): the
+    paper's blocks. Biased, so what is not sent is kept for the next step: memory "residual", p = g + e,
+    e = p - q. `start`: steps that travel uncompressed before. With "scaled", |p - q|^2 =
+    (1 - |p|_1^2 / (n |p|^2)) |p|^2.
     Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014.
     """
 
@@ -35,12 +48,12 @@ class Sign(Coder):
     memory = "residual"
 
     values: str = option("mean", one_of("mean", "scaled"), '"mean" or "scaled"')
-    block: int = option(1 << 16, read_block, BLOCK_RULE, show_block)
+    block: int = option(1 << 16, _read_block, f'"column", {BLOCK_RULE}', _show_block)
     start: int = option(0, int, START_RULE, of_run=True)
 
     def __post_init__(self) -> None:
-        if self.block < 0 or self.block % ROW:
-            raise CodecError(f"sign: block={self.block} must be a multiple of {ROW}, or layer")
+        if self.block != COLUMN and (self.block < 0 or self.block % ROW):
+            raise CodecError(f"sign: block={self.block} must be a multiple of {ROW}, or layer, or column")
         check_start("sign", self.start)
 
     @property
@@ -48,6 +61,8 @@ class Sign(Coder):
         return self.start
 
     def bind(self, layout: Layout, context: Context) -> Packer:
+        if self.block == COLUMN:
+            return ColumnSignPacker(self.values == "scaled", layout, context)
         return SignPacker(self, layout.units(unit_size(self.block)), context)
 
 

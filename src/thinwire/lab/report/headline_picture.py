@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from pathlib import Path
 
 from thinwire.lab.data.task import ACCURACY
@@ -10,18 +9,13 @@ from thinwire.lab.report.colours import colours
 from thinwire.lab.report.comparison import ComparedCodec, compare
 from thinwire.lab.report.record import Record, write_text
 from thinwire.lab.report.step_cost import codec_cost
+from thinwire.lab.report.svg import bar, dot, sheet, shortened, text
 from thinwire.lab.report.tables import byte_count, score
 from thinwire.texts.rate import parse_rate
 from thinwire.texts.words import counted
 
 WIDTH, TOP, ROW, BOTTOM = 820, 58, 30, 34
 NAMES, BARS, DOTS, END = 16, 190, 530, 700  # where the columns begin; the last is that of scores as text
-STYLE = """
-text { font: 14px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill: #1f2937; }
-.quiet { font-size: 12.5px; fill: #5b6472; } .paper { fill: #ffffff; } .line { stroke: #d9dde3; }
-@media (prefers-color-scheme: dark) { text { fill: #e3e7ed; } .quiet { fill: #9aa4b2; }
-  .paper { fill: #0d1117; } .line { stroke: #323a46; } }
-"""
 
 
 def write_headline_picture(record: Record, path: Path, rate: str | None = None) -> None:
@@ -32,18 +26,13 @@ def write_headline_picture(record: Record, path: Path, rate: str | None = None) 
     gain = "bytes a step and worker" if rate is None else f"time of a step at {rate}, computed"
     height = TOP + ROW * len(lines) + BOTTOM
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img" '
-        f'aria-label="{escape(_spoken(lines, gains))}">',
-        f"<style>{STYLE}</style>",
-        f'<rect class="paper" width="{WIDTH}" height="{height}" rx="8"/>',
-        _text(BARS, 34, f"what you gain: {gain}", "quiet"),
-        _text(DOTS, 34, f"what it costs: test {lines[0].metric}", "quiet"),
+        text(BARS, 34, f"what you gain: {gain}", "quiet"),
+        text(DOTS, 34, f"what it costs: test {lines[0].metric}", "quiet"),
         *_bars(lines, gains, palette),
         *_scores(lines, palette),
-        _text(NAMES, height - 14, _setting(record), "quiet"),
-        "</svg>\n",
+        text(NAMES, height - 14, _setting(record), "quiet"),
     ]
-    write_text(path, "\n".join(parts))
+    write_text(path, sheet(WIDTH, height, _spoken(lines, gains), parts))
 
 
 def _bytes(lines: list[ComparedCodec]) -> list[tuple[float, str]]:
@@ -58,14 +47,13 @@ def _times(record: Record, lines: list[ComparedCodec], rate: float) -> list[tupl
 def _bars(lines: list[ComparedCodec], gains: list[tuple[float, str]], palette: dict[str, str]) -> list[str]:
     most = max(value for value, _ in gains) or 1.0
     parts = []
-    for k, (line, (value, text)) in enumerate(zip(lines, gains, strict=True)):
+    for k, (line, (value, told)) in enumerate(zip(lines, gains, strict=True)):
         top, wide = TOP + ROW * k, max(2.0, 190 * value / most)
         times = "" if k == 0 else f", {_times_less(gains[0][0], value)}"
         parts += [
-            _text(NAMES, top + 15, _cut(line.codec)),
-            f'<rect x="{BARS}" y="{top + 2}" width="{wide:.1f}" height="17" rx="3" '
-            f'fill="{palette[line.codec]}"/>',
-            _text(BARS + wide + 8, top + 15, text + times, "quiet"),
+            text(NAMES, top + 15, shortened(line.codec, 22)),
+            bar(BARS, top + 2, wide, palette[line.codec]),
+            text(BARS + wide + 8, top + 15, told + times, "quiet"),
         ]
     return parts
 
@@ -95,8 +83,8 @@ def _scores(lines: list[ComparedCodec], palette: dict[str, str]) -> list[str]:
         parts += [
             f'<line x1="{x(mean - spread):.1f}" x2="{x(mean + spread):.1f}" y1="{middle}" y2="{middle}" '
             f'stroke="{colour}" stroke-width="2.5"/>',
-            f'<circle cx="{x(mean):.1f}" cy="{middle}" r="5" fill="{colour}"/>',
-            _text(END, middle + 4, _difference(line, lines[0])),
+            dot(x(mean), middle, colour),
+            text(END, middle + 4, _difference(line, lines[0])),
         ]
     return parts
 
@@ -119,13 +107,4 @@ def _setting(record: Record) -> str:
 def _spoken(lines: list[ComparedCodec], gains: list[tuple[float, str]]) -> str:
     """The same in words, for those who cannot see it."""
     told = zip(lines, gains, strict=True)
-    return "; ".join(f"{line.codec}: {text}, {_difference(line, lines[0])}" for line, (_, text) in told)
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= 22 else f"{name[:21]}…"
-
-
-def _text(x: float, y: float, text: str, kind: str = "") -> str:
-    named = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y}"{named}>{escape(text)}</text>'
+    return "; ".join(f"{line.codec}: {gain}, {_difference(line, lines[0])}" for line, (_, gain) in told)

@@ -68,7 +68,7 @@ def _top(record: Record, data: Values) -> list[str]:
         paragraph(
             f"{what}{where}; {counted(record.outcomes[0].steps, 'step')} per run; {seeds}.", quiet=True
         ),
-        *([paragraph(sentence)] if (sentence := verdict(lines)) else []),
+        *([paragraph(sentence)] if (sentence := verdict(lines, bool(recipe["rate"]))) else []),
         _headline(lines, data),
         paragraph(
             f"Bytes are what one worker sends per step: {sources(record.outcomes)}. "
@@ -99,8 +99,11 @@ def _against(lines: list[ComparedCodec]) -> str:
     return f"Ratio and speed-up are against {lines[0].codec}."
 
 
-def verdict(lines: list[ComparedCodec]) -> str:
-    """One sentence about the second of two codecs or, of more, the thriftiest that learns like the first."""
+def verdict(lines: list[ComparedCodec], slowed: bool = True) -> str:
+    """One sentence about the second of two codecs or, of more, the thriftiest that learns like the first.
+
+    Where no link was `slowed` fewer bytes could save no time, and it is not said how fast steps were.
+    """
     if len(lines) < 2:
         return ""
     base, other = lines[0], (lines[-1] if len(lines) == 2 else thriftiest(lines))
@@ -108,10 +111,10 @@ def verdict(lines: list[ComparedCodec]) -> str:
         return f"No codec kept {base.metric} as {base.codec} had it with fewer bytes."
     several = base.seeds > 1
     scores = f"{score(other.metric, other.score, several)} against {score(base.metric, base.score, several)}"
-    return (
-        f"{other.codec} sent {fewer(other.ratio)} bytes than {base.codec} and its steps were "
-        f"{pace(other.speedup)}; {other.metric} {scores}."
-    )
+    steps = f" and its steps were {pace(other.speedup)}" if slowed else ""
+    missing = "" if slowed else " No link was slowed: the page's slider shows the time that bytes save."
+    sent = f"{other.codec} sent {fewer(other.ratio)} bytes than {base.codec}{steps}"
+    return f"{sent}; {other.metric} {scores}.{missing}"
 
 
 def thriftiest(lines: list[ComparedCodec]) -> ComparedCodec:

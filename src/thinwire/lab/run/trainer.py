@@ -11,20 +11,19 @@ from torch import Tensor, nn
 from thinwire.errors import LabError
 from thinwire.lab.data import Task
 from thinwire.lab.data.augment import shift_and_flip
-from thinwire.lab.data.example_order import ExampleOrder
 from thinwire.lab.data.task import Indices
-from thinwire.lab.models import fit_check
 from thinwire.lab.run.checkpoint import Checkpoint, check_same_run, read_checkpoint
 from thinwire.lab.run.ddp_exchange import HookedModel
 from thinwire.lab.run.gradient_wait import GradientWait
 from thinwire.lab.run.optimizer import make_optimizer
 from thinwire.lab.run.recipe import Recipe
 from thinwire.lab.run.reference_losses import ReferenceLosses
+from thinwire.lab.run.training import Training
 
 Hook = Callable[[nn.Module], HookedModel]
 
 
-class Trainer:
+class Trainer(Training):
     """Trains by a recipe; what it draws follows from seed, step and rank alone.
 
     `hook` lets gradients travel while the backward pass runs; without one this rank is alone.
@@ -38,31 +37,18 @@ class Trainer:
         hook: Hook | None = None,
         reference: ReferenceLosses | None = None,
     ) -> None:
-        self.recipe, self.task, self.rank = recipe, task, rank
-        self.reference = reference or ReferenceLosses()
-        card = fit_check(recipe.model, task.name, task.train.x.shape[1:])
-        self.net: nn.Module = card.build(recipe.seed, task.classes)
+        super().__init__(recipe, task, reference)
+        self.rank = rank
         self.wait = GradientWait(self.net)
         hooked = None if hook is None else hook(self.net)
         self.model: nn.Module = self.net if hooked is None else hooked.model
         self.compressor = None if hooked is None else hooked.compressor
         self.optimizer = make_optimizer(self.net, recipe, self.compressor)
-        self.num_steps = recipe.num_steps(len(task.train))
-        self.order = ExampleOrder(len(task.train), recipe.batch, recipe.workers, recipe.seed)
-        self.step = 0
 
     @property
     def waited_s(self) -> float:
         """Seconds of the last step in which there was nothing left to do but to wait for gradients."""
         return self.wait.seconds
-
-    @property
-    def epoch(self) -> float:
-        return self.step / self.order.steps_per_epoch
-
-    @property
-    def num_parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.net.parameters())
 
     def steps(self, first: int, last: int) -> Iterator[float]:
         """Trains from step to step; gives this rank's loss after each."""
@@ -80,7 +66,7 @@ class Trainer:
 
         The control hears of the loss before the backward pass, so that this very step goes by it.
         """
-        torch.manual_seed((self.recipe.seed << 32) + self.step * self.recipe.workers + self.rank)
+        torch.manual_seed(self.seed_of(self.rank))
         lr = self.recipe.lr_at(self.step, self.num_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
@@ -102,14 +88,6 @@ class Trainer:
         if self.compressor is not None:
             reference = self.reference.at(self.step + 1)
             self.compressor.observe(loss, lr=lr, epoch=self.epoch, reference=reference)
-
-    def strength(self) -> dict[str, float]:
-        """How strong the codec is now: its strength and, if it drops a part of the numbers, theta."""
-        compressor = self.compressor
-        if compressor is None or (compressor.plan.control is None and compressor.theta is None):
-            return {}
-        theta = {} if compressor.theta is None else {"theta": compressor.theta}
-        return {"strength": compressor.strength, **theta}
 
     def checkpoint(self) -> Checkpoint:
         """The state of the run; gathering the compressor's is collective."""

@@ -13,21 +13,20 @@ import thinwire as tw
 from thinwire.errors import LabError, PeerError
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.lab.data import Task
-from thinwire.lab.data.example_order import ExampleOrder
 from thinwire.lab.data.task import Indices
-from thinwire.lab.models import fit_check
 from thinwire.lab.run.checkpoint import Checkpoint
 from thinwire.lab.run.codec_choice import read_codec_choice
 from thinwire.lab.run.optimizer import make_optimizer
 from thinwire.lab.run.recipe import Recipe
 from thinwire.lab.run.reference_losses import ReferenceLosses
 from thinwire.lab.run.replicas import Draw, Replicas, trained
+from thinwire.lab.run.training import Training
 
 CPU = torch.device("cpu")
 TIMEOUT_S = 3600.0  # workers wait for each other while the others' gradients are computed
 
 
-class VirtualTrainer:
+class VirtualTrainer(Training):
     """Does what N `Trainer`s in N processes do: parameters are equal on all ranks, so one net stands for all.
 
     In every step:
@@ -44,29 +43,14 @@ class VirtualTrainer:
     waited_s = 0.0  # nothing travels
 
     def __init__(self, recipe: Recipe, task: Task, reference: ReferenceLosses | None = None) -> None:
-        self.recipe, self.task = recipe, task
-        self.reference = reference or ReferenceLosses()
-        self.num_steps = recipe.num_steps(len(task.train))
-        self.net: nn.Module = fit_check(recipe.model, task.name, task.train.x.shape[1:]).build(
-            recipe.seed, task.classes
-        )
+        super().__init__(recipe, task, reference)
         self.compressors = make_compressors(self.net, recipe, self.num_steps)
-        self.compressor = self.compressors[0]
+        self.compressor: tw.Compressor = self.compressors[0]
         self.optimizer = make_optimizer(self.net, recipe, self.compressor)
         for other in self.compressors[1:]:
             other.follow(self.compressor)
         self.replicas = Replicas(self.net, task, min(recipe.workers, os.cpu_count() or 1))
-        self.order = ExampleOrder(len(task.train), recipe.batch, recipe.workers, recipe.seed)
-        self.step = 0
         self._means: list[Tensor] = []  # worker 0's gradients, then the means
-
-    @property
-    def epoch(self) -> float:
-        return self.step / self.order.steps_per_epoch
-
-    @property
-    def num_parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.net.parameters())
 
     def steps(self, first: int, last: int) -> Iterator[float]:
         """Trains from step to step; gives the mean loss of all workers after each."""
@@ -88,14 +72,6 @@ class VirtualTrainer:
         self.step += 1
         return sum(losses) / len(losses)
 
-    def strength(self) -> dict[str, float]:
-        """How strong the codec is now: its strength and, if it drops a part of the numbers, theta."""
-        compressor = self.compressor
-        if compressor.plan.control is None and compressor.theta is None:
-            return {}
-        theta = {} if compressor.theta is None else {"theta": compressor.theta}
-        return {"strength": compressor.strength, **theta}
-
     def checkpoint(self) -> Checkpoint:
         raise LabError("virtual workers cannot be saved: leave out --checkpoint, or take --network loopback")
 
@@ -106,8 +82,7 @@ class VirtualTrainer:
             compressor.close()
 
     def _draw(self, rank: int, indices: Indices) -> Draw:
-        seed = (self.recipe.seed << 32) + self.step * self.recipe.workers + rank
-        return Draw(indices, seed, self.recipe.augment)
+        return Draw(indices, self.seed_of(rank), self.recipe.augment)
 
     def _send(self, rank: int, loss: float, flat: Tensor) -> None:
         """A worker's gradient is there: its compressor hears of the loss, and exchanges."""

@@ -1,0 +1,76 @@
+"""The commands that README and docs name can be parsed: names, options and arguments exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from thinwire.cli.app import make_app
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (
+    "README.md",
+    "docs/report.md",
+    "docs/speed.md",
+    "docs/accuracy.md",
+    "docs/auto.md",
+    "docs/private.md",
+)
+UsageError: Any = typer.BadParameter.__base__  # of click, or of the copy that typer brings along
+IN_TEXT = re.compile(r"`(thinwire [^`]+)`")
+IN_BLOCK = re.compile(r"^(?:\.venv/bin/)?(thinwire .+?)(?:\s+#.*)?$", re.M)
+
+
+def commands(text: str) -> list[str]:
+    """Those in blocks of code and those inside a sentence, which may go on in the next line."""
+    blocks = re.findall(r"^```\n(.*?)^```", re.sub(r"\\\n\s*", "", text), re.M | re.S)
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    found = [line for block in blocks for line in IN_BLOCK.findall(block)]
+    return found + [re.sub(r"\s+", " ", words) for words in IN_TEXT.findall(prose)]
+
+
+@cache
+def root() -> Any:
+    return typer.main.get_command(make_app())
+
+
+def parse(words: list[str]) -> None:
+    """Goes down to the command and lets it read its options; runs nothing."""
+    node = root()
+    context = typer.Context(node, info_name="thinwire")
+    while hasattr(node, "resolve_command") and words:
+        name, node, words = node.resolve_command(context, words)
+        context = typer.Context(node, info_name=name, parent=context)
+    if words:  # else a sentence only names the command
+        node.make_context("thinwire", words)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_of_a_page_can_be_parsed(page: str) -> None:
+    found = commands((ROOT / page).read_text())
+    assert found
+    for command in found:
+        try:
+            parse(shlex.split(re.sub(r"[\[\]]", "", command))[1:])  # [--option]: it may be left out
+        except UsageError as error:
+            pytest.fail(f"{page}: {command}: {error.format_message()}")
+
+
+def test_a_command_that_does_not_exist_is_found() -> None:
+    block = "```\nthinwire compare digits   # a comment\n.venv/bin/thinwire \\\n  demo\n```\n"
+    page = f"`thinwire demo`, `thinwire plan\nalexnet`\n{block}"
+    assert commands(page) == [
+        "thinwire compare digits",
+        "thinwire demo",
+        "thinwire demo",
+        "thinwire plan alexnet",
+    ]
+    for words in (["trian"], ["bench", "stpe"], ["compare", "digits", "--codec", "x"]):
+        with pytest.raises(UsageError):
+            parse(words)

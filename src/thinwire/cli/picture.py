@@ -31,7 +31,7 @@ def picture(
     """Draw what a user gains (measured step times) and what it costs (accuracy) as one small SVG.
 
     Runs nothing: times are from the grid's records, scores from those of a comparison, of which only runs
-    that differ from plain DDP's in codec and seed are taken. It is light or dark as its reader's system is.
+    of one recipe are taken, that of the last. It is light or dark as its reader's system is.
 
     \b
     Examples:
@@ -41,8 +41,8 @@ def picture(
     """
     from thinwire.errors import LabError
     from thinwire.lab.bench.grid import read_records
-    from thinwire.lab.report.cost import costs_of
     from thinwire.lab.report.gain import gains_of
+    from thinwire.lab.report.kept import kept_studies
     from thinwire.lab.report.opening_picture import write_opening_picture
     from thinwire.lab.run.records import Records
 
@@ -52,8 +52,7 @@ def picture(
     if not 1 <= len(links) <= 2:
         raise LabError(f"rates={rates} must be one link or two, as in 100mbit,1gbit")
     gains = gains_of(read_records(speed), model, workers, links, split_codecs(hooks))
-    runs = [(recipe.to_dict(), outcome) for recipe, outcome in Records(accuracy).checked().runs()]
-    costs = costs_of(runs, split_codecs(codecs or ""))
+    costs = kept_studies(Records(accuracy).checked().runs())[-1].only(split_codecs(codecs or ""))
     setting = f"{model}, {workers} workers, measured"
     write_opening_picture(out, gains, links, setting, costs)
     typer.echo(f"wrote {out}")

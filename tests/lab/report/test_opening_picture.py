@@ -12,9 +12,11 @@ from browser import Browser, chromium
 from made_runs import made_record
 
 from thinwire.errors import LabError
-from thinwire.lab.report.cost import Costs, Run, costs_of
 from thinwire.lab.report.gain import Gain, gains_of
+from thinwire.lab.report.kept import KeptStudy, kept_studies
 from thinwire.lab.report.opening_picture import write_opening_picture
+from thinwire.lab.report.outcome import Outcome
+from thinwire.lab.run.recipe import Recipe, recipe_from_dict
 
 RATES = ("100mbit", "1gbit")
 LONG = "topk:0.04,start=5% @ memory=momentum:mask=off,lr=on"
@@ -37,20 +39,21 @@ def cell(rate: str, ddp: float, took: str, workers: int = 4) -> dict[str, Any]:
 GRID = [cell("100mbit", 3000, "powersgd:4"), cell("1gbit", 400, "terngrad"), cell("1gbit", 9, "x", workers=8)]
 
 
-def runs(*scores: tuple[str, int, float, float], **changes: Any) -> list[Run]:
+def runs(*scores: tuple[str, int, float, float], **changes: Any) -> list[tuple[Recipe, Outcome]]:
     """Runs by (codec, seed, score, bytes a step)."""
     origin, outcome = made_record().origin, made_record().outcomes[0]
+    outcome = replace(outcome, dense_bytes_per_step=1000.0)
     return [
         (
-            {**origin.recipe, "codec": codec, "seed": seed, **changes},
+            recipe_from_dict({**origin.recipe, "codec": codec, "seed": seed, **changes}),
             replace(outcome, asked=codec, seed=seed, score=score, bytes_per_step=size),
         )
         for codec, seed, score, size in scores
     ]
 
 
-def made_costs() -> Costs:
-    return costs_of(
+def made_costs() -> KeptStudy:
+    (study,) = kept_studies(
         runs(
             ("ddp", 0, 0.99, 1000.0),
             ("terngrad", 0, 0.98, 100.0),
@@ -61,6 +64,7 @@ def made_costs() -> Costs:
             ("sign", 1, 0.90, 500.0),
         )
     )
+    return study
 
 
 def test_gains_are_those_of_the_cells_asked_for() -> None:
@@ -78,22 +82,17 @@ def test_what_the_grid_lacks_is_named() -> None:
 
 
 def test_a_cost_is_a_difference_seed_by_seed() -> None:
-    ddp, terngrad, _, _ = made_costs().rows
-    assert (ddp.change.values, ddp.ratio) == ((0.0, 0.0), 1.0)
-    assert terngrad.change.values == pytest.approx((-0.01, 0.0))
+    ddp, _, terngrad, _ = made_costs().codecs
+    assert (ddp.difference.values, ddp.ratio) == ((0.0, 0.0), 1.0)
+    assert terngrad.difference.values == pytest.approx((-0.01, 0.0))
     assert terngrad.ratio == pytest.approx(10)
 
 
-def test_only_runs_of_the_baselines_recipe_count_and_the_later_of_two() -> None:
-    ddp = runs(("ddp", 0, 0.9, 10.0), ("ddp", 1, 0.9, 10.0))
-    other = runs(("ddp", 0, 0.1, 10.0), ("sign", 0, 0.1, 1.0), lr=123.0)
-    lone = runs(("sign", 0, 0.2, 1.0), ("sign", 0, 0.8, 1.0), ("sign", 7, 0.3, 1.0))
-    (_, sign) = costs_of([*other, *ddp, *lone]).rows
-    assert sign.score.values == (0.8,)
-    with pytest.raises(LabError, match="no run of topk has recipe and seed of a run of the baseline"):
-        costs_of([*ddp, *lone], ["topk"])
-    with pytest.raises(LabError, match="no run of the baseline ddp is recorded"):
-        costs_of(lone)
+def test_codecs_can_be_chosen_and_what_was_not_run_is_named() -> None:
+    assert [line.codec for line in made_costs().only(["sign", "ddp"]).codecs] == ["ddp", "sign"]
+    assert made_costs().only([]) == made_costs()
+    with pytest.raises(LabError, match="no run of topk has recipe and seed of a run of ddp"):
+        made_costs().only(["topk"])
 
 
 def drawn(path: Path) -> list[str]:

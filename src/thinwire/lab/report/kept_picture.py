@@ -8,17 +8,11 @@ from html import escape
 
 from thinwire.lab.data.task import ACCURACY
 from thinwire.lab.report.colours import colours
-from thinwire.lab.study.kept import ALLOWED, BASELINES, Kept, KeptStudy
+from thinwire.lab.report.kept import ALLOWED, BASELINES, Kept, KeptStudy
+from thinwire.lab.report.svg import sheet, text
 
 WIDTH, HEIGHT = 820, 420
 LEFT, RIGHT, TOP, BOTTOM = 64, 24, 48, 52  # margins of the plot
-STYLE = """
-text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill: #1f2937; }
-.quiet { font-size: 12.5px; fill: #5b6472; } .paper { fill: #ffffff; } .line { stroke: #d9dde3; }
-.kept { fill: #12a27a; opacity: 0.12; }
-@media (prefers-color-scheme: dark) { text { fill: #e3e7ed; } .quiet { fill: #9aa4b2; }
-  .paper { fill: #0d1117; } .line { stroke: #323a46; } .kept { opacity: 0.22; } }
-"""
 
 
 class KeptPicture:
@@ -46,19 +40,16 @@ class KeptPicture:
         spoken = "; ".join(
             f"{line.codec}: {line.ratio:.1f}x fewer, {self._told(line)}" for line in self.lines
         )
-        return "\n".join(
+        return sheet(
+            WIDTH,
+            HEIGHT,
+            spoken,
             [
-                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
-                f'role="img" aria-label="{escape(spoken)}">',
-                f"<style>{STYLE}</style>",
-                f'<rect class="paper" width="{WIDTH}" height="{HEIGHT}" rx="8"/>',
-                f'<text x="16" y="26">difference to DDP in {self.unit}</text>',
-                f'<text class="quiet" x="{WIDTH - RIGHT}" y="26" text-anchor="end">'
-                f"{escape(self.study.setting)}</text>",
+                text(16, 26, f"difference to DDP in {self.unit}"),
+                text(WIDTH - RIGHT, 26, self.study.setting, "quiet end"),
                 *self._grid(),
                 *(part for line in self.lines for part in self._dot(line)),
-                "</svg>\n",
-            ]
+            ],
         )
 
     def _x(self, ratio: float) -> float:
@@ -71,16 +62,13 @@ class KeptPicture:
     def _grid(self) -> list[str]:
         top, zero, floor = self._y(self.high), self._y(0.0), self._y(-self.allowed)
         parts = [
-            f'<rect class="kept" x="{LEFT}" y="{top:.1f}" width="{WIDTH - LEFT - RIGHT}" '
-            f'height="{floor - top:.1f}"/>',
+            f'<rect x="{LEFT}" y="{top:.1f}" width="{WIDTH - LEFT - RIGHT}" height="{floor - top:.1f}" '
+            'fill="#12a27a" opacity="0.15"/>',
             f'<line class="line" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{zero:.1f}" y2="{zero:.1f}"/>',
-            f'<text class="quiet" x="{LEFT + 6}" y="{floor - 6:.1f}">kept</text>',
+            text(LEFT + 6, round(floor - 6, 1), "kept", "quiet"),
         ]
         for value in (self.high, 0.0, -self.allowed, self.low):
-            parts.append(
-                f'<text class="quiet" x="{LEFT - 8}" y="{self._y(value) + 4:.1f}" text-anchor="end">'
-                f"{value:+.2g}</text>"
-            )
+            parts.append(text(LEFT - 8, round(self._y(value) + 4, 1), f"{value:+.2g}", "quiet end"))
         ratio = 1.0
         while ratio <= self.most:
             x = self._x(ratio)
@@ -111,7 +99,7 @@ class KeptPicture:
             'stroke-width="1.5" opacity="0.7"/>',
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" stroke="{colour}" stroke-width="2" '
             f'fill="{colour if kept else "none"}"><title>{escape(line.codec)}</title></circle>',
-            f'<text x="{x + 9:.1f}" y="{y + 4:.1f}" class="{"" if kept else "quiet"}">{escape(label)}</text>',
+            text(x + 9, round(y + 4, 1), label, "" if kept else "quiet"),
         ]
 
     def _told(self, line: Kept) -> str:

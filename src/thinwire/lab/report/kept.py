@@ -71,9 +71,21 @@ class KeptStudy:
             f"{recipe.optimizer}, {self.steps} steps"
         )
 
+    def only(self, codecs: Sequence[str]) -> KeptStudy:
+        """The baseline and the codecs that are named, in that order; all if none is."""
+        by_name = {line.codec: line for line in self.codecs}
+        lacking = [codec for codec in codecs if codec not in by_name]
+        if lacking:
+            raise LabError(f"no run of {lacking[0]} has recipe and seed of a run of ddp: compare them in one")
+        named = [by_name[codec] for codec in codecs if codec not in BASELINES]
+        return replace(self, codecs=(self.codecs[0], *named)) if named else self
+
 
 def kept_studies(runs: Iterable[tuple[Recipe, Outcome]]) -> list[KeptStudy]:
-    """Runs by recipe; a seed without its baseline is left out, a recipe without any is an error."""
+    """Runs by recipe; a seed without its baseline is left out, a recipe without any is an error.
+
+    Of two runs of the same codec and seed the later one counts.
+    """
     groups: dict[Recipe, list[Outcome]] = {}
     for recipe, outcome in runs:
         groups.setdefault(replace(recipe, codec="", seed=0), []).append(outcome)

@@ -49,7 +49,7 @@ def shakespeare() -> Recipe:
 
 def shakespeare_study() -> Recipe:
     """The same transformer with AdamW, for comparing codecs."""
-    return replace(shakespeare(), epochs=2, optimizer="adamw", weight_decay=0.1, evaluations=2)
+    return replace(shakespeare(), epochs=2, lr=4e-3, optimizer="adamw", weight_decay=0.1, evaluations=2)
 
 
 RECIPES: Mapping[str, Callable[[], Recipe]] = MappingProxyType(

@@ -22,6 +22,7 @@ class Decision:
     measured_s: Mapping[str, float] = field(default_factory=dict)
     forecast_s: Mapping[str, float] = field(default_factory=dict)
     link_s: float = 0.0  # what a message of fixed size took, to notice another link
+    deciding_s: float = 0.0  # what forecasting, deciding and the switch took; probes and trials are not in it
 
     @property
     def compresses(self) -> bool:
@@ -36,17 +37,21 @@ class Decision:
             "measured_s": dict(self.measured_s),
             "forecast_s": dict(self.forecast_s),
             "link_s": self.link_s,
+            "deciding_s": self.deciding_s,
         }
 
     def __str__(self) -> str:
         head = f"auto: {self.codec} from step {self.step} on, {self.why}"
         if not self.measured_s and not self.forecast_s:
             return head
-        lines = [head, f"  {'codec':<12} {'forecast':>11} {'measured':>11}"]
-        for codec in dict.fromkeys([DENSE, *self.measured_s, *self.forecast_s]):
-            lines.append(
-                f"  {codec:<12} {_ms(self.forecast_s.get(codec)):>11} {_ms(self.measured_s.get(codec)):>11}"
-            )
+        codecs = list(dict.fromkeys([DENSE, *self.measured_s, *self.forecast_s]))
+        width = max(12, *map(len, codecs))
+        lines = [head, f"  {'codec':<{width}} {'forecast':>11} {'measured':>11}"]
+        for codec in codecs:
+            times = _ms(self.forecast_s.get(codec)), _ms(self.measured_s.get(codec))
+            lines.append(f"  {codec:<{width}} {times[0]:>11} {times[1]:>11}")
+        if self.deciding_s:
+            lines.append(f"  forecasting, deciding and the switch took {_ms(self.deciding_s)}")
         return "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ from training import batch, descend, fit, loss_of, mlp, wrap
 import thinwire as tw
 from thinwire.auto import pilot
 
-SLOW = "50mbit"  # makes a dense step of the net below about 30 ms longer
+SLOW = "10mbit"  # makes a dense step of the net below about 140 ms longer: busy cores hardly matter then
 STEPS = 70
 
 

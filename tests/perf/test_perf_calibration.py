@@ -14,7 +14,7 @@ from thinwire.errors import LabError
 from thinwire.groups.emulated import Emulated
 from thinwire.groups.emulated import Link as EmulatedLink
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.perf import collectives, store
+from thinwire.perf import collectives, measured, store
 from thinwire.perf.buckets import ddp_buckets
 from thinwire.perf.calibration import MAX_AGE_S, Calibration
 from thinwire.perf.codec_probe import Load, Timed, _coefficients
@@ -38,6 +38,7 @@ from thinwire.perf.traffic import (
     Act,
 )
 from thinwire.plans.model import Model
+from thinwire.plans.plan import Plan
 from thinwire.tensors.spec import Spec
 
 CPU = torch.device("cpu")
@@ -112,6 +113,14 @@ def test_the_inside_of_a_node_is_probed_with_what_happens_there() -> None:
     assert first == second
     assert [pace.kind for pace in first.link.paces] == list(INSIDE)
     assert first.world == 2
+
+
+def test_plans_made_ahead_are_those_of_the_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes long is done before it comes to deciding: a forecast then makes no plan."""
+    buckets = ((Layer("odd.weight", (123, 77)), Layer("odd.bias", (123,))),)
+    measured.plan_ahead(["terngrad"], buckets, 4)
+    monkeypatch.setattr(Plan, "of", None)
+    assert forecast_measured(["ddp", "terngrad"], buckets, 4, paced(0.0, 1e9), COMPUTE)[1].step_s > 0
 
 
 def test_three_buckets_give_an_element_a_tensor_and_a_call() -> None:

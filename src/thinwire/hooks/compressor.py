@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -369,9 +370,10 @@ class Compressor:
 def _plans(policy: Policy, model: Model, nodes: Hierarchy) -> Callable[[str], Plan]:
     """The plans of an auto run: what stays dense is as the user said, codec and way are what auto takes.
 
-    A function that holds no compressor: a pilot must not keep alive what ends it.
+    A function that holds no compressor: a pilot must not keep alive what ends it. A plan is made once.
     """
 
+    @functools.cache
     def plan_of(text: str) -> Plan:
         choice = Choice.of(text)
         chosen = Policy.of(choice.codec, policy.keep_dense, policy.min_numel)

@@ -13,10 +13,11 @@ from thinwire.auto.qualities import DENSE
 from thinwire.exchange.either_way import EitherWay
 from thinwire.groups.base import Group
 from thinwire.groups.metered import Metered
+from thinwire.perf.buckets import Bucket
 from thinwire.perf.calibration import Calibration
 from thinwire.perf.compute import Compute
 from thinwire.perf.link_probe import INSIDE, probe_link
-from thinwire.perf.measured import bucket_layers, forecast_measured
+from thinwire.perf.measured import bucket_layers, forecast_measured, plan_ahead
 from thinwire.perf.store import calibrated
 from thinwire.perf.together import first_bytes
 from thinwire.perf.wire import DDP
@@ -50,7 +51,8 @@ class Survey:
         self._inside: Calibration | None = None
 
     def measure(self, codecs: Sequence[str], passes: Passes) -> None:
-        """Collective; what is probed is within PROBE_SECONDS each."""
+        """Collective: probes, each within PROBE_SECONDS or so; and makes the plans of all forecasts."""
+        self._plan_ahead(codecs)
         seconds = min(PROBE_SECONDS, PROBE_STEPS * (passes.rest_s + passes.ready_s[-1]))
         able = [codec for codec in codecs if codec != DENSE]
         with self._meter.aside(), self._meter.turned_to(self._everybody):
@@ -71,7 +73,7 @@ class Survey:
             return {}
         made = forecast_measured(
             [DDP if codec == DENSE and not by_nodes else codec for codec in codecs],
-            bucket_layers(self._model, [layout.names for layout in self._buckets]),
+            self._layers(),
             calibration.world,
             calibration,
             Compute(1, passes.rest_s, passes.ready_s[-1], passes.ready_s),
@@ -79,6 +81,16 @@ class Survey:
         )
         both = zip(codecs, made, strict=True)
         return {str(Choice(codec, by_nodes)): one.step_s for codec, one in both if one.refusal is None}
+
+    def _plan_ahead(self, codecs: Sequence[str]) -> None:
+        """So that nobody waits for plans when it comes to deciding: a step is under way then."""
+        buckets = self._layers()
+        plan_ahead(codecs, buckets, self._everybody.size)
+        if self._nodes is not None:
+            plan_ahead((DENSE, *codecs), buckets, self._nodes.leaders.size)
+
+    def _layers(self) -> tuple[Bucket, ...]:
+        return bucket_layers(self._model, [layout.names for layout in self._buckets])
 
     def _measure_nodes(self, nodes: EitherWay, codecs: Sequence[str], seconds: float) -> None:
         """All nodes look inside at once, then leaders look at each other; what the first rank saw counts."""

@@ -54,6 +54,17 @@ def forecast_measured(
     return [forecast(codec, setting, (way,)) for codec in codecs]
 
 
+def plan_ahead(codecs: Sequence[str], buckets: Sequence[Bucket], world: int) -> None:
+    """Makes the plans that forecasts of these codecs go by, which are kept: a later forecast is quick.
+
+    They depend on shapes alone, so it can be done before anything is measured.
+    """
+    listed = tuple(map(tuple, buckets))
+    for codec in codecs:
+        if refusal(codec, listed, world) is None:
+            traffic(codec, listed, world)
+
+
 def _keys(codecs: Sequence[str], buckets: tuple[Bucket, ...], world: int) -> frozenset[str]:
     """What must have been measured: the codecs of all parcels, phases of next to no steps left out."""
     able = [codec for codec in codecs if codec != DDP and refusal(codec, buckets, world) is None]

@@ -90,5 +90,5 @@ def test_a_worker_that_is_killed_while_gradients_go_by_ddp_ends_all_others(new_t
         met = answers[rank]
         assert isinstance(met, Met), met
         assert met.seconds < 15
-        print(rank, met.first.kinds, met.first.text, met.seconds, [later.text for later in met.later])
-        assert "rank 1" in met.first.text, met.first.trace
+        for failure in (met.first, *met.later):
+            assert "rank 1 closed the connection or died" in failure.text, failure.trace

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from thinwire.auto.choice import Choice
@@ -27,7 +28,7 @@ from thinwire.exchange.shared_node import node_of
 from thinwire.exchange.state import NotTaken
 from thinwire.groups.base import Group
 from thinwire.groups.hierarchy import Hierarchy, settle
-from thinwire.groups.torch import on_the_wire
+from thinwire.groups.torch import hang_up, on_the_wire
 from thinwire.hooks import blame
 from thinwire.hooks.course import Course, Fixed, Piloted
 from thinwire.hooks.helm import Helm
@@ -71,6 +72,7 @@ class Compressor:
         self._loss_scale = loss_scale
         self.owner: Callable[[], nn.Module | None] = lambda: None  # the wrapper whose gradients these are
         self.plain_group: Any = None  # DDP's own, for buckets that go its way
+        self.plain_error: RuntimeError | None = None  # what they met there
         self._names = {} if module is None else parameter_names(module)
         self._layouts: dict[tuple[int, ...], Layout] = {}
         self._passing: list[Layout] = []  # of this step, those that went DDP's own way
@@ -203,7 +205,12 @@ class Compressor:
         self._drift.check(self.engine.step, shadowing)
 
     def raise_error(self) -> None:
-        """Raises what ended the exchanges, every time anew."""
+        """Raises what ended the exchanges, every time anew; of DDP's own all-reduce too it names the rank."""
+        if self.plain_error is not None and not self.failed:
+            hang_up(
+                self.plain_group or dist.distributed_c10d._get_default_group()
+            )  # nobody waits for this rank
+            raise self.fail(self.plain_error, OUTSIDE) from self.plain_error
         if self.error is not None:
             raise self.error
 

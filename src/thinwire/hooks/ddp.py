@@ -42,8 +42,11 @@ def hook(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Te
     state.course.bucket_ready(is_first=bucket.index() == 0)
     if state.course.passes:
         in_backward = _raise_after_backward(state)
-        plain = allreduce_hook(state.plain_group, bucket)
+        plain = _plain(state, bucket)
         state.pass_by(bucket.parameters(), bucket.is_last(), shadowing=not in_backward)
+        if not in_backward:
+            plain.wait()
+            state.raise_error()
         return plain
     devices: list[int | str | torch.device] = [buffer.device] if buffer.is_cuda else []
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
@@ -249,6 +252,24 @@ def _refuse_sparse(module: nn.Module) -> None:
             raise PlanError(
                 f"{name} has sparse gradients, which cannot be compressed: make it with sparse=False"
             )
+
+
+def _plain(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """DDP's own all-reduce. What it meets is raised at the end of the backward pass, like ours."""
+    buffer = bucket.buffer()
+    if state.failed:  # its connections are closed
+        over: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        over.set_result(buffer)
+        return over
+
+    def received(done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+        try:
+            return done.value()
+        except RuntimeError as error:
+            state.plain_error = error
+            return buffer
+
+    return allreduce_hook(state.plain_group, bucket).then(received)
 
 
 def _raise_after_backward(state: Compressor) -> bool:

@@ -183,6 +183,19 @@ def test_auto_changes_nothing_on_one_host(teams: Teams) -> None:
     assert teams(2).run(auto_is_flat_on_one_host) == [1, 1]
 
 
+def auto_by_itself_on_one_host() -> tuple[int, list[str]]:
+    with wrap(mlp(), "auto") as it:
+        assert it.compressor is not None
+        course = it.compressor.course
+        assert isinstance(course, Piloted)
+        fit(it.model, 1)
+        return it.compressor.report().per_node, [text for text in course.pilot.choices if "by nodes" in text]
+
+
+def test_on_one_host_codec_auto_knows_no_nodes(teams: Teams) -> None:
+    assert teams(4).run(auto_by_itself_on_one_host) == [(1, [])] * 4
+
+
 def different_codecs() -> Failure:
     return failure_of(lambda: wrap(mlp(), "sign" if dist.get_rank() == 3 else "terngrad", **TWO))
 

@@ -11,14 +11,13 @@ import torch.distributed as dist
 from failing import IN_BACKWARD, Met, signalled
 from launch import Gone, NewTeam, Teams
 from torch import Tensor, nn
-from training import fit, wrap
+from training import few_steps, fit, wrap
 from unequal import THREADS
 
 import thinwire as tw
-from thinwire.auto import pilot
 
 SLOW = "10mbit"
-MOST = 40  # steps; with the few of each kind below auto has decided by then
+MOST = 40  # steps; with few of each kind auto has decided by then
 
 
 class Tied(nn.Module):
@@ -48,13 +47,14 @@ def walk(build: Callable[[], nn.Module]) -> tuple[list[str], Tensor, Tensor, Ten
 
     The ranks have unequal numbers of threads.
     """
-    before = pilot.WARM_UP, pilot.DENSE_STEPS, pilot.SWITCH_STEPS, pilot.TRIAL_STEPS
-    pilot.WARM_UP, pilot.DENSE_STEPS, pilot.SWITCH_STEPS, pilot.TRIAL_STEPS = 2, 2, 1, 2
     torch.set_num_threads(THREADS[dist.get_rank()])
     try:
         net = build()
         first = next(net.parameters()).detach().clone()
-        with wrap(net, "auto", link=tw.Link(rate=SLOW), quality="aggressive", check_every=1) as it:
+        with (
+            few_steps(),
+            wrap(net, "auto", link=tw.Link(rate=SLOW), quality="aggressive", check_every=1) as it,
+        ):
             assert it.compressor is not None
             codecs: list[str] = []
             while len(codecs) < MOST and not (codecs and it.compressor.decided):
@@ -63,7 +63,6 @@ def walk(build: Callable[[], nn.Module]) -> tuple[list[str], Tensor, Tensor, Ten
             return codecs, it.parameters(), first, next(net.parameters()).detach().clone()
     finally:
         torch.set_num_threads(1)
-        pilot.WARM_UP, pilot.DENSE_STEPS, pilot.SWITCH_STEPS, pilot.TRIAL_STEPS = before
 
 
 @pytest.mark.parametrize("build", [Tied, frozen])

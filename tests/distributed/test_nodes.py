@@ -225,8 +225,7 @@ def test_auto_switches_all_workers_of_all_nodes_at_the_same_step(teams: Teams) -
     assert all_equal([parameters for _, parameters, *_ in answers])
     for codecs, _, report, steps in answers:
         assert (codecs, steps) == (answers[0][0], STEPS)
-        assert codecs[-1] != "auto (dense)", report
-        assert {"by nodes" in codec for codec in codecs if codec != "auto (dense)"} == {True, False}
+        assert len(set(codecs)) > 1, report  # some were tried, each on all workers in the same steps
         assert ("hierarchy: 2 nodes of 2 workers" in report) == ("by nodes" in codecs[-1])
 
 

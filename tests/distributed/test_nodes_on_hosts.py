@@ -10,9 +10,8 @@ import torch.distributed as dist
 from hosts import HostServers
 from launch import Team
 from torch import nn
-from training import Wrapped, batch, descend, loss_of, wrap
+from training import Wrapped, batch, descend, few_steps, loss_of, wrap
 
-from thinwire.auto import pilot
 from thinwire.lab.net.counters import read_counters
 from thinwire.lab.net.netlab import available
 
@@ -72,9 +71,8 @@ def test_only_what_leaders_compressed_leaves_a_host(team: Team) -> None:
 
 def auto_by_itself(most: int) -> tuple[list[str], str, torch.Tensor, str]:
     """Few steps of each kind until auto has decided: the codecs of all steps, what it says, a resume."""
-    pilot.WARM_UP, pilot.DENSE_STEPS, pilot.SWITCH_STEPS, pilot.TRIAL_STEPS = 2, 2, 1, 2
     ddp = {"bucket_cap_mb": 25}
-    with wrap(net(), "auto", ddp, quality="safe", check_every=0) as it:
+    with few_steps(), wrap(net(), "auto", ddp, quality="safe", check_every=0) as it:
         assert it.compressor is not None
         codecs: list[str] = []
         while not it.compressor.decided and len(codecs) < most:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from thinwire.auto import pilot
-from thinwire.auto.decision import decide
+from thinwire.auto.decision import Decision, decide
 from thinwire.auto.pace import Pace, Passes
 from thinwire.auto.pilot import Pilot
 from thinwire.auto.qualities import CANDIDATES, NEVER, QUALITIES, candidates
+from thinwire.auto.shortlist import shortlist
 from thinwire.codecs.catalog import parse
 from thinwire.errors import PlanError
 
@@ -24,11 +25,11 @@ class World:
         self.now, self.codec = 0.0, "dense"
         self.ran: list[str] = []
 
-    def adopt(self, codec: str) -> None:
-        self.codec = codec
+    def adopt(self, text: str) -> None:
+        self.codec = text
 
-    def steer(self, codec: str) -> None:
-        self.codec = codec
+    def steer(self, text: str) -> None:
+        self.codec = text
 
     def agree(self, numbers: Sequence[float]) -> list[float]:
         return list(numbers)
@@ -36,8 +37,11 @@ class World:
     def link_s(self) -> float:
         return self.message_s
 
-    def forecasts(self, codecs: Sequence[str], passes: Passes) -> dict[str, float]:
-        return {codec: self.forecast_s[codec] for codec in codecs if codec in self.forecast_s}
+    def measure(self, codecs: Sequence[str], passes: Passes) -> None:
+        assert not [codec for codec in codecs if codec not in candidates("aggressive")]
+
+    def forecasts(self, texts: Sequence[str], passes: Passes) -> dict[str, float]:
+        return {text: self.forecast_s[text] for text in texts if text in self.forecast_s}
 
     def run(self, pilot: Pilot, steps: int) -> None:
         for _ in range(steps):
@@ -93,11 +97,13 @@ def test_measurement_overrules_the_forecast() -> None:
 
 
 def test_a_gain_within_noise_is_none() -> None:
-    assert decide({"dense": [1.0, 1.0], "fp16": [0.98, 0.98]}, {}, 5, 0.0).codec == "dense"
+    little = decide({"dense": [1.0, 1.0], "fp16": [0.98, 0.98]}, {}, 5, 0.0)
+    assert little.codec == "dense"
+    assert "fp16 saves 2.0% of a step, and less than 3% is noise" in str(little)
     assert decide({"dense": [1.0, 1.0], "fp16": [0.9, 0.9]}, {}, 5, 0.0).codec == "fp16"
     doubtful = decide({"dense": [1.0, 0.8], "fp16": [0.6, 0.85]}, {}, 5, 0.0)
     assert doubtful.codec == "dense"
-    assert "fp16 saves 19.4% of a step, not more than noise" in str(doubtful)
+    assert "fp16 saves 19.4% of a step on average, but was quicker in 1 of 2 rounds only" in str(doubtful)
     second = decide({"dense": [1.0, 0.8], "fp16": [0.6, 0.85], "qsgd:4": [0.8, 0.75]}, {}, 5, 0.0)
     assert second.codec == "qsgd:4"
 
@@ -168,6 +174,74 @@ def test_a_state_of_an_undecided_run_measures_anew() -> None:
     again.run(resumed, ENOUGH)
     assert again.ran[0] == "dense"
     assert resumed.codec == "terngrad"
+
+
+NODES = {**SLOW_LINK, "dense by nodes": 0.7, "qsgd:4 by nodes": 0.22, "terngrad by nodes": 0.15}
+
+
+def test_where_workers_share_nodes_both_ways_are_tried_and_the_quicker_stays() -> None:
+    world = World(NODES)
+    made = Pilot("balanced", world, nodes=True)
+    world.run(made, ENOUGH)
+    assert set(world.ran) == {"dense", "terngrad", "terngrad by nodes", "qsgd:4 by nodes"}
+    assert made.codec == "terngrad by nodes"
+    assert "terngrad by nodes from step" in str(made.decision)
+    flat = World({**NODES, "terngrad by nodes": 0.3, "qsgd:4 by nodes": 0.4})
+    made = Pilot("balanced", flat, nodes=True)
+    flat.run(made, ENOUGH)
+    assert made.codec == "terngrad"
+
+
+def test_without_nodes_nothing_goes_by_nodes() -> None:
+    world = World(NODES)
+    world.run(Pilot("balanced", world), ENOUGH)
+    assert not [text for text in world.ran if "by nodes" in text]
+
+
+def test_a_link_that_changes_may_end_the_way_by_nodes() -> None:
+    world = World(NODES)
+    made = Pilot("balanced", world, nodes=True)
+    world.run(made, ENOUGH)
+    world.step_s = {**FAST_LINK, **{text: 0.3 for text in NODES if "by nodes" in text}}
+    world.forecast_s = dict(world.step_s)
+    world.run(made, 6 * pilot.WINDOW)
+    assert made.codec == "dense"
+    assert len(made.decisions) == 2
+
+
+def test_a_decision_for_nodes_is_replayed_where_there_are_nodes_and_made_anew_elsewhere() -> None:
+    world = World(NODES)
+    made = Pilot("balanced", world, nodes=True)
+    world.run(made, ENOUGH)
+    again = World(NODES)
+    resumed = Pilot("balanced", again, nodes=True)
+    resumed.load(made.state_dict())
+    again.run(resumed, 30)
+    assert set(again.ran) == {"terngrad by nodes"}
+    other = World(NODES)
+    moved = Pilot("balanced", other)
+    moved.load(made.state_dict())
+    assert other.codec == "terngrad"  # what it held back is loaded into this one
+    other.run(moved, ENOUGH)
+    assert other.ran[0] == "dense"
+    assert moved.codec == "terngrad"
+
+
+def test_the_best_of_either_way_is_tried_if_it_is_within_reach() -> None:
+    flat = {"dense": 1.0, "a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4}
+    assert shortlist({**flat, "a by nodes": 1.1, "b by nodes": 1.2}) == ("a", "b", "a by nodes")
+    assert shortlist({**flat, "a by nodes": 1.2}) == ("a", "b", "c")
+    assert shortlist({"dense": 1.0, "a": 2.0}) == ()
+
+
+def test_what_deciding_took_is_noted_and_survives_a_state() -> None:
+    world = World(SLOW_LINK)
+    made = Pilot("balanced", world)
+    world.run(made, ENOUGH)
+    assert made.decision is not None
+    assert 0 < made.decision.deciding_s < 0.05
+    assert "forecasting, deciding and the switch took" in str(made.decision)
+    assert Decision(**made.state_dict()["decision"]) == made.decision
 
 
 def test_passes_are_medians_of_steps_with_the_same_buckets() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,6 +82,19 @@ def test_doctor(call: Call) -> None:
 def test_doctor_probes_two_workers(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (row,) = call("doctor", "--probe", "--codecs", "terngrad", "--json").rows()
+    assert row["world"] == 2
+    assert set(row["speeds"]) == {"terngrad", "dense", "dense sharded"}
+    assert len(list((tmp_path / "thinwire").iterdir())) == 1
+
+
+def test_doctor_probes_the_group_of_torchrun(tmp_path: Path) -> None:
+    """One worker of it prints; the calibration is cached for the runs of this group."""
+    doctor = ["-m", "thinwire", "doctor", "--probe", "--codecs", "terngrad", "--json"]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*launch, *doctor], env=env, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    (row,) = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert row["world"] == 2
     assert set(row["speeds"]) == {"terngrad", "dense", "dense sharded"}
     assert len(list((tmp_path / "thinwire").iterdir())) == 1

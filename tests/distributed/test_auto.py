@@ -9,12 +9,12 @@ import torch
 from failing import failure_of
 from launch import Teams
 from torch import Tensor, nn
-from training import batch, descend, fit, loss_of, mlp, wrap
+from training import batch, descend, few_steps, fit, loss_of, mlp, wrap
 
 import thinwire as tw
 from thinwire.auto import pilot
 
-SLOW = "50mbit"  # makes a dense step of the net below about 30 ms longer
+SLOW = "10mbit"  # makes a dense step of the net below about 140 ms longer: busy cores hardly matter then
 STEPS = 70
 
 
@@ -35,6 +35,12 @@ def auto_run(steps: int, rate: str | None, quality: str) -> tuple[list[str], Ten
         return codecs, it.parameters(), str(it.compressor.report())
 
 
+def slow_run() -> tuple[list[str], Tensor, str]:
+    """On a link so slow that whatever else the cores do, a codec is quicker."""
+    with few_steps():
+        return auto_run(32, "3mbit", "aggressive")
+
+
 def plain_run(steps: int) -> Tensor:
     with wrap(wide(), None) as it:
         fit(it.model, steps)
@@ -42,7 +48,7 @@ def plain_run(steps: int) -> Tensor:
 
 
 def test_on_a_slow_link_all_ranks_take_the_same_codec_at_the_same_step(teams: Teams) -> None:
-    answers = teams(2).run(auto_run, STEPS, SLOW, "aggressive")
+    answers = teams(2).run(slow_run)
     codecs, parameters, report = answers[0]
     assert answers[1][0] == codecs
     assert torch.equal(answers[1][1], parameters)

@@ -1,4 +1,4 @@
-"""Two hosts with two workers each: what crosses between them, by the counters of the kernel."""
+"""Two hosts with two workers each: what crosses, by the kernel's counters, and what auto takes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import torch.distributed as dist
 from hosts import HostServers
 from launch import Team
 from torch import nn
-from training import batch, descend, loss_of, wrap
+from training import Wrapped, batch, descend, few_steps, loss_of, wrap
 
+from thinwire.hooks.course import Piloted
 from thinwire.lab.net.counters import read_counters
 from thinwire.lab.net.netlab import available
 
@@ -22,17 +23,29 @@ STEPS = 5
 NOISE_BYTES = 10_000  # acknowledgements, the headers of gloo's messages, two barriers
 
 
+SLOW = "20mbit"  # a dense step takes 0.6 s then, whatever else the cores do
+
+
 @pytest.fixture(scope="module")
-def team() -> Iterator[Team]:
-    with HostServers(2, per_host=2) as servers, Team(servers, 4) as made:
+def servers() -> Iterator[HostServers]:
+    with HostServers(2, per_host=2) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def team(servers: HostServers) -> Iterator[Team]:
+    with Team(servers, 4) as made:
+        yield made
+
+
+def net() -> nn.Module:
+    torch.manual_seed(7)
+    return nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10))
 
 
 def crossing(codec: str, hierarchy: str | int) -> tuple[int, float, int, torch.Tensor]:
     """Bytes that left this worker's host in some steps, and by its report; workers in a node, parameters."""
-    torch.manual_seed(7)
-    net = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10))
-    with wrap(net, codec, {"bucket_cap_mb": 25}, hierarchy=hierarchy, check_every=0) as it:
+    with wrap(net(), codec, {"bucket_cap_mb": 25}, hierarchy=hierarchy, check_every=0) as it:
         assert it.compressor is not None
         for step in range(STEPS + 3):
             if step == 3:  # DDP has rebuilt its buckets
@@ -55,3 +68,47 @@ def test_only_what_leaders_compressed_leaves_a_host(team: Team) -> None:
         assert nested[member][1] == 0
         assert reported <= sent <= reported + NOISE_BYTES
         assert flat[leader][0] > 1.8 * sent
+
+
+def auto_by_itself(most: int) -> tuple[list[str], str, torch.Tensor, str]:
+    """Few steps of each kind until auto has decided: the codecs of all steps, what it says, a resume."""
+    ddp = {"bucket_cap_mb": 25}
+    with few_steps(), wrap(net(), "auto", ddp, quality="safe", check_every=0) as it:
+        assert it.compressor is not None
+        course = it.compressor.course
+        assert isinstance(course, Piloted)
+        assert "fp16 by nodes" in course.pilot.choices
+        course.pilot.choices = ("fp16", "fp16 by nodes")  # one codec, which of its ways is the question
+        codecs: list[str] = []
+        while not it.compressor.decided and len(codecs) < most:
+            train(it, len(codecs), codecs)
+        train(it, len(codecs), codecs)
+        said, parameters = str(it.compressor.report()), it.parameters()
+        state = it.compressor.state_dict(gather=True)
+    with wrap(net(), "auto", ddp, quality="safe", check_every=0) as it:
+        assert it.compressor is not None
+        it.compressor.load_state_dict(state)
+        again: list[str] = []
+        train(it, len(codecs), again)
+    return codecs, said, parameters, again[0]
+
+
+def train(it: Wrapped, step: int, codecs: list[str]) -> None:
+    assert it.compressor is not None
+    loss_of(it.model(batch(step, 256))).backward()
+    descend(it.model)
+    codecs.append(it.compressor.report().codec)
+
+
+def test_auto_goes_by_nodes_where_hosts_are_far_apart(servers: HostServers, team: Team) -> None:
+    """Nobody said so: all workers of both hosts take the same at the same step, and again on a resume."""
+    servers.lab.set_rate(SLOW)
+    answers = team.run(auto_by_itself, 60)
+    codecs, said, parameters, resumed = answers[0]
+    assert "by nodes" in codecs[-1], said
+    assert resumed == codecs[-1]
+    assert "hierarchy: 2 nodes of 2 workers" in said
+    assert {"auto (dense)"} < {codec for codec in codecs if "by nodes" not in codec}  # both ways were tried
+    for other, _, theirs, again in answers[1:]:
+        assert (other, again) == (codecs, resumed)
+        assert torch.equal(theirs, parameters)

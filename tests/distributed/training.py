@@ -118,3 +118,16 @@ def parts_of(numel: int) -> Iterator[None]:
         yield
     finally:
         lane.PART_NUMEL = before
+
+
+@contextlib.contextmanager
+def few_steps() -> Iterator[None]:
+    """Auto decides after 28 steps, 10 of them dense: links may be so slow that busy cores do not matter."""
+    from thinwire.auto import pilot
+
+    before = pilot.WARM_UP, pilot.DENSE_STEPS, pilot.SWITCH_STEPS, pilot.TRIAL_STEPS
+    pilot.WARM_UP, pilot.DENSE_STEPS, pilot.SWITCH_STEPS, pilot.TRIAL_STEPS = 2, 2, 1, 2
+    try:
+        yield
+    finally:
+        pilot.WARM_UP, pilot.DENSE_STEPS, pilot.SWITCH_STEPS, pilot.TRIAL_STEPS = before

@@ -16,9 +16,10 @@ from thinwire.groups.metered import Metered
 from thinwire.groups.thread import ThreadGroup, run_ranks
 
 CPU = torch.device("cpu")
+Wish = str | int | None
 
 
-def settled(hosts: str, wish: str | int = "auto", odd: Sequence[str | int] = ()) -> list[int]:
+def settled(hosts: str, wish: Wish = "auto", odd: Sequence[Wish] = ()) -> list[int]:
     """Workers in a node, on every rank; a letter is a rank's host, `odd` what the last ranks wish."""
 
     def work(group: ThreadGroup) -> int:
@@ -29,7 +30,7 @@ def settled(hosts: str, wish: str | int = "auto", odd: Sequence[str | int] = ())
     return run_ranks(len(hosts), work, timeout_s=5.0)
 
 
-def refusals(hosts: str, wish: str | int = "auto", odd: Sequence[str | int] = ()) -> set[str]:
+def refusals(hosts: str, wish: Wish = "auto", odd: Sequence[Wish] = ()) -> set[str]:
     """What the ranks are told; every one of them must be."""
 
     def work(group: ThreadGroup) -> str:
@@ -46,6 +47,20 @@ def refusals(hosts: str, wish: str | int = "auto", odd: Sequence[str | int] = ()
 )
 def test_auto_takes_hosts_as_nodes(hosts: str, per_node: int) -> None:
     assert settled(hosts) == [per_node] * len(hosts)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "per_node"), [("aabb", 2), ("aaaa", 1), ("abcd", 1), ("aab", 1), ("aaab", 1), ("abab", 1)]
+)
+def test_no_wish_takes_hosts_as_nodes_where_they_are_equal_and_refuses_nothing(
+    hosts: str, per_node: int
+) -> None:
+    assert settled(hosts, None) == [per_node] * len(hosts)
+
+
+def test_who_has_no_wish_beside_others_who_have_is_named() -> None:
+    (told,) = refusals("aabb", "auto", odd=[None])
+    assert 'rank 0 asked for "auto", rank 3 for what codec="auto" takes by itself' in told
 
 
 def test_a_number_is_taken_where_no_node_lies_on_two_hosts() -> None:

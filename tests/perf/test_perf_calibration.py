@@ -14,12 +14,13 @@ from thinwire.errors import LabError
 from thinwire.groups.emulated import Emulated
 from thinwire.groups.emulated import Link as EmulatedLink
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.perf import collectives, store
+from thinwire.perf import collectives, measured, store
 from thinwire.perf.buckets import ddp_buckets
 from thinwire.perf.calibration import MAX_AGE_S, Calibration
 from thinwire.perf.codec_probe import Load, Timed, _coefficients
 from thinwire.perf.compute import Compute
 from thinwire.perf.link import Link, link_named
+from thinwire.perf.link_probe import EXCHANGE, INSIDE
 from thinwire.perf.measured import bucket_layers, forecast_measured
 from thinwire.perf.network import LAST, Layer
 from thinwire.perf.networks import network_named
@@ -27,12 +28,21 @@ from thinwire.perf.pace import Pace
 from thinwire.perf.probe import probe, probe_codecs, probe_link
 from thinwire.perf.speed import CodecSpeed
 from thinwire.perf.topology import Topology
-from thinwire.perf.traffic import ALL_GATHER, ALL_REDUCE, ALL_REDUCE_HALF, ALL_TO_ALL, SMALL_BYTES, Act
+from thinwire.perf.traffic import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_REDUCE_HALF,
+    ALL_TO_ALL,
+    BROADCAST,
+    SMALL_BYTES,
+    Act,
+)
 from thinwire.plans.model import Model
+from thinwire.plans.plan import Plan
 from thinwire.tensors.spec import Spec
 
 CPU = torch.device("cpu")
-KINDS = (ALL_REDUCE, ALL_REDUCE_HALF, ALL_TO_ALL, ALL_GATHER)
+KINDS = (ALL_REDUCE, ALL_REDUCE_HALF, ALL_TO_ALL, ALL_GATHER, BROADCAST)
 BUCKETS = ((Layer("fc.weight", (100, 100)), Layer("fc.bias", (100,))),)
 
 
@@ -70,6 +80,47 @@ def test_what_was_measured_goes_before_the_formula() -> None:
     assert collectives.seconds(topology, Act(ALL_GATHER, SMALL_BYTES)) == 7.0  # goes straight to every peer
     formula = collectives.all_gather(topology, SMALL_BYTES + 1)
     assert collectives.seconds(topology, Act(ALL_GATHER, SMALL_BYTES + 1)) == formula
+
+
+COMPUTE = Compute(8, 1.0, 2.0, (2.0,))
+
+
+def nested_s(inside: Calibration, codec: str = "terngrad") -> float:
+    """A step of 4 leaders on a slow link."""
+    (made,) = forecast_measured([codec], BUCKETS, 4, paced(0.01, 1e5), COMPUTE, inside)
+    return made.step_s
+
+
+def test_a_node_of_one_worker_and_one_that_is_infinitely_fast_inside_are_flat() -> None:
+    (flat,) = forecast_measured(["terngrad"], BUCKETS, 4, paced(0.01, 1e5), COMPUTE)
+    assert nested_s(replace(paced(9.0, 1.0), world=1)) == flat.step_s
+    assert nested_s(replace(paced(0.0, 1e30), world=2)) == pytest.approx(flat.step_s)
+
+
+def test_what_was_measured_inside_a_node_is_in_the_forecast() -> None:
+    """A sum in rank order is an all-to-all of 40,400 bytes and an all-gather of 20,200; then a broadcast."""
+    inside, fast = replace(paced(0.5, 1e6), world=2), replace(paced(0.0, 1e30), world=2)
+    added = 3 * 0.5 + (40_400 + 20_200 + 40_400) / 1e6
+    for codec in ("terngrad", "dense"):
+        assert nested_s(inside, codec) - nested_s(fast, codec) == pytest.approx(added)
+
+
+def test_the_inside_of_a_node_is_probed_with_what_happens_there() -> None:
+    def work(group: ThreadGroup) -> Calibration:
+        return probe_link(group, CPU, 0.05, company=False, kinds=INSIDE)
+
+    first, second = run_ranks(2, work)
+    assert first == second
+    assert [pace.kind for pace in first.link.paces] == list(INSIDE)
+    assert first.world == 2
+
+
+def test_plans_made_ahead_are_those_of_the_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes long is done before it comes to deciding: a forecast then makes no plan."""
+    buckets = ((Layer("odd.weight", (123, 77)), Layer("odd.bias", (123,))),)
+    measured.plan_ahead(["terngrad"], buckets, 4)
+    monkeypatch.setattr(Plan, "of", None)
+    assert forecast_measured(["ddp", "terngrad"], buckets, 4, paced(0.0, 1e9), COMPUTE)[1].step_s > 0
 
 
 def test_three_buckets_give_an_element_a_tensor_and_a_call() -> None:
@@ -167,7 +218,7 @@ def test_all_ranks_hold_the_same_numbers_and_phases_are_apart() -> None:
     for pace in one.link.paces:
         assert all(busy >= alone for busy, alone in zip(pace.busy_s, pace.taken_s, strict=True))
         assert all(lost <= busy for lost, busy in zip(pace.lost_s, pace.busy_s, strict=True))
-    assert {pace.kind for pace in one.link.paces} == set(KINDS)
+    assert {pace.kind for pace in one.link.paces} == set(EXCHANGE)
 
 
 def test_the_probe_finds_an_emulated_link() -> None:

@@ -134,6 +134,24 @@ def test_the_quicker_way_is_taken() -> None:
     assert forecast("terngrad", setting(16), (HIERARCHICAL,)).way == FLAT  # one worker a node: no leaders
 
 
+def test_an_infinitely_fast_inside_leaves_a_flat_exchange_of_leaders() -> None:
+    nothing = Link("no bus", 0.0, math.inf)
+    crowd = setting(16, gpus=8)
+    crowd = crowd.on(replace(crowd.topology, intra=nothing))
+    for codec in ("dense", "terngrad", "topk:0.01"):
+        nested, leaders = forecast(codec, crowd, (HIERARCHICAL,)), forecast(codec, setting(16), (FLAT,))
+        assert nested.step_s == pytest.approx(leaders.step_s)
+
+
+def test_the_inside_of_a_node_is_before_and_behind_every_bucket() -> None:
+    """With nothing to overlap it adds, bucket by bucket, a sum in rank order and a broadcast."""
+    network = replace(SMALL, layers=SMALL.layers[2:3])  # one bucket, ready when the backward pass is over
+    nested = forecast("terngrad", setting(4, 4, network=network), (HIERARCHICAL,))
+    leaders = forecast("terngrad", setting(4, network=network), (FLAT,))
+    inside = collectives.hierarchical(Topology(4, 4, ETHERNET, BUS), 4 * network.numel, 0.0)
+    assert nested.step_s - leaders.step_s == pytest.approx(inside)
+
+
 def test_a_codec_that_cannot_serve_says_why() -> None:
     many = setting(10_000)
     made = forecast("qsgd:4", many)

@@ -117,8 +117,8 @@ def test_workers_of_a_node_share_its_connection() -> None:
 def test_hierarchical_adds_its_three_legs() -> None:
     cluster = Topology(4, 4, WIRE, BUS)
     inside = cluster.inside
-    legs = collectives.all_reduce(inside, 1e6) + 7.0 + collectives.broadcast(inside, 1e6)
-    assert collectives.hierarchical(cluster, 1e6, 7.0) == pytest.approx(legs)
+    legs = collectives.two_phase(inside, 1e6, 1e6 / 4) + 7.0 + collectives.broadcast(inside, 1e6)
+    assert collectives.hierarchical(cluster, 1_000_000, 7.0) == pytest.approx(legs)
     assert inside.workers == 4
     assert cluster.leaders.workers == 4
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Protocol
 
+from thinwire.auto.choice import Choice, choices
 from thinwire.auto.decision import Decision, decide
 from thinwire.auto.pace import Pace, Passes
 from thinwire.auto.qualities import DENSE, candidates
+from thinwire.auto.shortlist import shortlist
 
 LOG = logging.getLogger("thinwire")
 WARM_UP = 4  # steps before anything is measured: DDP rebuilds its buckets, buffers are allocated
 DENSE_STEPS = 6
-TRIES = 3  # codecs that are tried
 ROUNDS = 2  # of trials: all take turns, so that a slow minute hits all of them
 SWITCH_STEPS = 2  # after a switch: lanes and buffers are made
 TRIAL_STEPS = 4
-HOPELESS = 1.15  # times the forecast of plain DDP: beyond that a codec is not tried
 WINDOW = 50  # steps of which the median is compared with what was decided on
 STRAYS = 1.35  # times slower or quicker than that, in two windows one behind the other: decided anew
 OTHER_LINK = 3.0  # times slower or quicker messages than at the decision: another link
@@ -27,22 +28,25 @@ LINK_WINDOWS = 10  # windows between two looks at the link
 
 
 class Helm(Protocol):
-    """What a pilot can do. All but `adopt` is collective, and gives the same numbers on all ranks."""
+    """What a pilot can do, the same on all ranks; choices are texts: a codec, or one "by nodes"."""
 
-    def adopt(self, codec: str) -> None:
-        """Gradients travel by this codec, whose state is loaded next."""
+    def adopt(self, text: str) -> None:
+        """Gradients travel by this choice, whose state is loaded next."""
 
-    def steer(self, codec: str) -> None:
-        """From this step on gradients travel by this codec."""
+    def steer(self, text: str) -> None:
+        """From this step on gradients travel by this choice; collective."""
 
     def agree(self, numbers: Sequence[float]) -> list[float]:
-        """The largest of every number over all ranks."""
+        """The largest of every number over all ranks; collective."""
 
     def link_s(self) -> float:
-        """Seconds of a message of fixed size, now."""
+        """Seconds of a message of fixed size, now; collective."""
 
-    def forecasts(self, codecs: Sequence[str], passes: Passes) -> dict[str, float]:
-        """Seconds of a step by codec, as the performance model says; without those that cannot serve."""
+    def measure(self, codecs: Sequence[str], passes: Passes) -> None:
+        """Probes links and codecs; collective."""
+
+    def forecasts(self, texts: Sequence[str], passes: Passes) -> dict[str, float]:
+        """Seconds of a step by choice, as the performance model says; without those that cannot serve."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +62,16 @@ class Pilot:
     """Runs through stages. `begin_step` is called when the first bucket of a step is ready.
 
     1. plain DDP, measured
-    2. the model forecasts every codec of the quality; the best few are tried in turns with plain DDP
+    2. the model forecasts every codec of the quality, and where workers share `nodes` every codec by nodes;
+       the best few are tried in turns with plain DDP
     3. the quickest by measurement stays, if it saves enough of a step
     4. watched: if steps or messages take another time than at the decision, all over again
     """
 
-    def __init__(self, quality: str, helm: Helm, workers: int = 2) -> None:
-        allowed = candidates(quality)
+    def __init__(self, quality: str, helm: Helm, workers: int = 2, nodes: bool = False) -> None:
+        allowed = choices(quality, nodes)
         self.quality, self.helm, self.workers = quality, helm, workers
-        self.codecs = allowed if workers > 1 else ()
+        self.choices = allowed if workers > 1 else ()
         self.pace = Pace()
         self.codec = DENSE
         self.step = 0
@@ -75,6 +80,7 @@ class Pilot:
         self._strayed = False  # the window before this one was not as decided
         self._resumed = False  # a decision was loaded, and the link has yet to be looked at
         self._forecast_s: dict[str, float] = {}
+        self._forecasting_s = 0.0  # what making them took
         self._rounds: dict[str, list[float]] = {}  # seconds of a step, by codec and round of trials
         self._windows = 0  # watched since the decision
         self._stages: Iterator[Stage] = iter(())
@@ -108,11 +114,16 @@ class Pilot:
         return {"quality": self.quality, "codec": self.codec, "step": self.step, "decision": decided}
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Goes on with a decision unless the link is another; without one it measures anew."""
-        self.codec, self.step = saved["codec"], int(saved["step"])
+        """Goes on with a decision unless the link is another; without one it measures anew.
+
+        A decision for nodes that are no more is none: what was held back is sent by all workers.
+        """
+        was = Choice.of(saved["codec"])
+        without_nodes = was.by_nodes and str(was) not in self.choices
+        self.codec, self.step = was.codec if without_nodes else str(was), int(saved["step"])
         self.helm.adopt(self.codec)
         self.pace = Pace()
-        if saved["decision"] is None:
+        if saved["decision"] is None or without_nodes:
             self._start()
             return
         self.decisions.append(Decision(**saved["decision"]))
@@ -122,9 +133,9 @@ class Pilot:
         """Everything is measured from here on."""
         self.decided = self._strayed = False
         self._rounds, self._windows = {}, 0
-        self._stages = self._first() if self.codecs else iter(())
+        self._stages = self._first() if self.choices else iter(())
         self._stage = Stage(self.codec, 0, 0)
-        if not self.codecs:
+        if not self.choices:
             alone = "a worker alone has nothing to send"
             why = alone if self.workers == 1 else f'quality "{self.quality}" sends everything'
             self._settle(Decision(DENSE, self.step, why))
@@ -161,20 +172,26 @@ class Pilot:
             self.codec = stage.codec
 
     def _shortlist(self) -> tuple[str, ...]:
-        """The codecs that the model finds worth a trial, the best first; the same on all ranks."""
+        """What the model finds worth a trial, the best first; the same on all ranks."""
         passes = Passes.of(self.pace.steps)
         if passes is None:
             return ()
         rest, *ready = self.helm.agree([passes.rest_s, *passes.ready_s])
-        self._forecast_s = self.helm.forecasts((DENSE, *self.codecs), Passes(rest, tuple(ready)))
-        limit = HOPELESS * self._forecast_s[DENSE]
-        hopeful = [c for c, s in self._forecast_s.items() if c != DENSE and s < limit]
-        return tuple(sorted(hopeful, key=lambda codec: self._forecast_s[codec])[:TRIES])
+        agreed = Passes(rest, tuple(ready))
+        self.helm.measure(candidates(self.quality), agreed)
+        start = time.perf_counter()
+        self._forecast_s = self.helm.forecasts((DENSE, *self.choices), agreed)
+        self._forecasting_s = time.perf_counter() - start
+        return shortlist(self._forecast_s)
 
     def _decide(self) -> None:
         agreed = iter(self.helm.agree([s for rounds in self._rounds.values() for s in rounds]))
         rounds_s = {codec: [next(agreed) for _ in rounds] for codec, rounds in self._rounds.items()}
-        self._settle(decide(rounds_s, self._forecast_s, self.step, self.helm.link_s()))
+        link_s = self.helm.link_s()
+        start = time.perf_counter()
+        self._settle(decide(rounds_s, self._forecast_s, self.step, link_s))
+        deciding_s = self._forecasting_s + time.perf_counter() - start
+        self.decisions[-1] = replace(self.decisions[-1], deciding_s=deciding_s)
 
     def _settle(self, decision: Decision) -> None:
         self.decisions.append(decision)
@@ -184,7 +201,7 @@ class Pilot:
 
     def _watch(self, times: list[float]) -> None:
         """Compares a window with what was decided on; all ranks see the same numbers."""
-        if not self.codecs or self.decision is None:
+        if not self.choices or self.decision is None:
             return
         (window,) = self.helm.agree([median(times)])
         expected = self.decision.measured_s[self.codec]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -100,16 +101,24 @@ class Engine:
         """More tensors, those of a bucket never seen before; called by the thread that exchanges."""
         self.plan = self.plan.joined(plan)
 
-    def switch(self, plan: Plan) -> None:
+    def switch(self, plan: Plan, group: Group | None = None) -> None:
         """Another plan from the next step on, collective; what was held back joins that step's gradients.
 
+        `group`: the plan is for other ranks, who exchange from then on.
         What was learnt belonged to the old plan: phases and bases of the new one begin anew.
         """
         self.compare_digests(plan.digest, "plans (what auto has decided on)")
         held = drained(self.plan, self.context, self.memories, self.finite_steps, self.learned)
         for name, gradient in held.items():
             self.leftover.put(name, gradient)
+        if group is not None:
+            self.turn_to(group)
         self.adopt(plan)
+
+    def turn_to(self, group: Group) -> None:
+        """Exchanges with other ranks; a plan for them is adopted next."""
+        self.group.turn_to(group)
+        self.context = replace(self.context, world=group.size, rank=group.rank)
 
     def adopt(self, plan: Plan) -> None:
         """Another plan with nothing learnt and nothing held; for a state that is loaded next."""

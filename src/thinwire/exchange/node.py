@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from thinwire.exchange.bucket import Bucket
 from thinwire.exchange.engine import Engine
 from thinwire.exchange.state import NotTaken, gathered_state, load_state, local_state
 from thinwire.plans.plan import Plan
-from thinwire.tensors.layout import Layout
 
 
 class Node(ABC):
     """Every worker is in one. Its leader exchanges with other leaders; all of it end with the same bits."""
 
-    leads: bool = True
+    @property
+    @abstractmethod
+    def leads(self) -> bool:
+        """Whether this worker exchanges with other nodes."""
 
     @property
     @abstractmethod
@@ -32,24 +34,16 @@ class Node(ABC):
         """All buckets of a step have been exchanged."""
 
     @abstractmethod
-    def pass_step(self, engine: Engine, layouts: Sequence[Layout]) -> None:
-        """The buckets of a step went DDP's own way: it is counted."""
+    def switch(self, engine: Engine, plan: Plan) -> None:
+        """Another plan from the next step on, collective; what was held back joins that step's gradients."""
 
     @abstractmethod
-    def switch(self, engine: Engine, plan: Plan) -> None:
-        """Another plan from the next step on; collective."""
+    def adopt(self, engine: Engine, plan: Plan) -> None:
+        """Another plan with nothing held, whose state is loaded next."""
 
     @abstractmethod
     def owes(self, engine: Engine) -> bool:
         """Whether something of a plan before this one is still to be sent; the same on all workers."""
-
-    @abstractmethod
-    def told(self, engine: Engine, numbers: Sequence[float], aside: bool = False) -> list[float]:
-        """The numbers of the leader; `aside`: they belong to no step."""
-
-    @abstractmethod
-    def largest(self, engine: Engine, numbers: Sequence[float]) -> list[float]:
-        """The largest of every number, none of them below 0, over the workers of the node."""
 
     @abstractmethod
     def state(self, engine: Engine, gather: bool) -> dict[str, Any]:
@@ -64,6 +58,10 @@ class Alone(Node):
     """A node of one worker: everything is the engine's."""
 
     @property
+    def leads(self) -> bool:
+        return True
+
+    @property
     def bytes_sent(self) -> int:
         return 0
 
@@ -73,20 +71,14 @@ class Alone(Node):
     def end_step(self, engine: Engine) -> None:
         engine.end_step()
 
-    def pass_step(self, engine: Engine, layouts: Sequence[Layout]) -> None:
-        engine.pass_step(layouts)
-
     def switch(self, engine: Engine, plan: Plan) -> None:
         engine.switch(plan)
 
+    def adopt(self, engine: Engine, plan: Plan) -> None:
+        engine.adopt(plan)
+
     def owes(self, engine: Engine) -> bool:
         return bool(engine.leftover)
-
-    def told(self, engine: Engine, numbers: Sequence[float], aside: bool = False) -> list[float]:
-        return list(numbers)
-
-    def largest(self, engine: Engine, numbers: Sequence[float]) -> list[float]:
-        return list(numbers)
 
     def state(self, engine: Engine, gather: bool) -> dict[str, Any]:
         return (gathered_state if gather else local_state)(engine)

@@ -8,27 +8,24 @@ from thinwire.exchange.engine import Engine
 from thinwire.exchange.node import Node
 from thinwire.exchange.report import LayerReport, Report, ahead
 from thinwire.groups.base import all_reduce_bytes
-from thinwire.groups.hierarchy import Hierarchy
 from thinwire.plans.plan import Plan
 
 
-def report_of(
-    engine: Engine, node: Node, hierarchy: Hierarchy, plan: Plan, codec: str, auto: str = ""
-) -> Report:
+def report_of(engine: Engine, node: Node, plan: Plan, codec: str, auto: str = "") -> Report:
     """`codec` and `auto` are texts for people: what the codec is called, and why auto took it."""
     steps, layers, steering = max(1, engine.statistics.steps), layer_reports(engine), engine.steering
     phases = filter(None, plan.phases(engine.finite_steps, engine.learned))
     numel = sum(layer.numel for layer in layers)
     return Report(
         codec=codec,
-        world=hierarchy.group.size,
+        world=plan.world * plan.per_node,
         kernels=engine.context.kernels.name,
         steps=engine.statistics.steps,
         bytes_per_step=engine.group.step_bytes / steps,
         other_bytes=engine.group.aside_bytes,
         phase=", ".join(dict.fromkeys(phases)),
         ahead=ahead(plan, engine.finite_steps),
-        dense_bytes_per_step=all_reduce_bytes(4 * numel, hierarchy.num_nodes),
+        dense_bytes_per_step=all_reduce_bytes(4 * numel, plan.world),
         seconds=dict(engine.clock.seconds),
         layers=layers,
         control=None if plan.control is None else control_text(plan.control),
@@ -36,7 +33,7 @@ def report_of(
         theta=steering.theta,
         changes=tuple(steering.changes),
         auto=auto,
-        per_node=hierarchy.per_node,
+        per_node=plan.per_node,
         leads=node.leads,
         node_bytes_per_step=node.bytes_sent / steps,
     )

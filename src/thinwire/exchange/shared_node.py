@@ -16,12 +16,12 @@ from thinwire.exchange.engine import Engine
 from thinwire.exchange.node import Alone, Node
 from thinwire.exchange.packed_state import pack_state, unpack_state
 from thinwire.exchange.state import NotTaken, gathered_state, load_state, local_state
-from thinwire.groups.base import Group, all_reduce_bytes
+from thinwire.groups.base import Group
 from thinwire.groups.compare import compare_digests
 from thinwire.groups.hierarchy import Hierarchy
 from thinwire.groups.metered import Metered
 from thinwire.groups.ordered import mean_in_order
-from thinwire.memories.leftover import LEFTOVER, E
+from thinwire.memories.leftover import LEFTOVER, E, Leftover
 from thinwire.plans.plan import Plan
 from thinwire.tensors.layout import Layout
 from thinwire.tensors.scratch import Scratch
@@ -40,11 +40,15 @@ class SharedNode(Node):
     """
 
     def __init__(self, group: Group, device: torch.device) -> None:
-        self.group, self.place, self.leads = Metered(group), group.rank, group.rank == 0
+        self.group, self.place = Metered(group), group.rank
         self._device, self._scratch = device, Scratch(device)
         self._known: set[Layout] = set()
         self._heard = False  # what the workers of the node observed before this step
         self._owes = False  # leaders have something left of a plan before this one
+
+    @property
+    def leads(self) -> bool:
+        return self.place == 0
 
     @property
     def bytes_sent(self) -> int:
@@ -75,16 +79,37 @@ class SharedNode(Node):
             engine.finite_steps = int(finite_steps)
             engine.steering.follow(strength, step)
 
-    def pass_step(self, engine: Engine, layouts: Sequence[Layout]) -> None:
-        """A ring of all workers passes every node: what leaves this one is counted as its leader's."""
-        if self.leads:
-            nbytes = sum(spec.numel * spec.dtype.itemsize for layout in layouts for spec in layout.specs)
-            workers = self.group.size * engine.group.size
-            engine.group.count("all_reduce", all_reduce_bytes(nbytes, workers))
-        engine.end_step()
-
     def switch(self, engine: Engine, plan: Plan) -> None:
         engine.switch(plan)
+        self._hear_of_leftover(engine)
+
+    def adopt(self, engine: Engine, plan: Plan) -> None:
+        engine.adopt(plan)
+
+    def take_up(self, engine: Engine) -> None:
+        """What each worker of the node held is the leader's to send: the mean, for it speaks for all."""
+        held = engine.leftover.take()
+        if held:
+            flat = torch.cat([held[name] for name in sorted(held)])
+            with engine.clock.time(NODE), self.group.aside():
+                mean_in_order(self.group, flat, self._scratch)
+            if self.leads:
+                _fill(engine.leftover, flat, {name: held[name].numel() for name in sorted(held)})
+        self._owes = bool(held)
+
+    def hand_down(self, engine: Engine) -> None:
+        """What the leader held is sent by every worker of the node, each for itself."""
+        self._hear_of_leftover(engine)
+        if not self._owes:
+            return
+        held = engine.leftover.take()
+        sizes = {entry.spec.name: entry.spec.numel for entry in engine.plan.entries}
+        flat = torch.cat([held.get(name, torch.zeros(n, device=self._device)) for name, n in sizes.items()])
+        with engine.clock.time(NODE), self.group.aside():
+            self.group.broadcast(flat).wait()
+        _fill(engine.leftover, flat, sizes)
+
+    def _hear_of_leftover(self, engine: Engine) -> None:
         (owes,) = self.told(engine, [bool(engine.leftover)], aside=True)
         self._owes = bool(owes)
 
@@ -92,19 +117,12 @@ class SharedNode(Node):
         return self._owes
 
     def told(self, engine: Engine, numbers: Sequence[float], aside: bool = False) -> list[float]:
+        """The numbers of the leader; `aside`: they belong to no step."""
         words = torch.tensor(numbers, dtype=torch.float64, device=self._device)
         with engine.clock.time(NODE), self.group.aside() if aside else contextlib.nullcontext():
             self.group.broadcast(words).wait()
         told: list[float] = words.tolist()
         return told
-
-    def largest(self, engine: Engine, numbers: Sequence[float]) -> list[float]:
-        """Bit patterns of floats that are not negative are ordered as these are."""
-        floats = torch.tensor(numbers, dtype=torch.float32, device=self._device)
-        with engine.clock.time(NODE), self.group.aside():
-            self.group.all_reduce_max(floats.view(torch.int32)).wait()
-        found: list[float] = floats.tolist()
-        return found
 
     def state(self, engine: Engine, gather: bool) -> dict[str, Any]:
         """Its own, or with `gather` the state of all leaders, which all workers get."""
@@ -163,6 +181,12 @@ class SharedNode(Node):
             data = data if self.leads else data.new_empty(int(size))
             self.group.broadcast(data).wait()
         return state if state is not None else unpack_state(data.cpu().numpy().tobytes())
+
+
+def _fill(leftover: Leftover, flat: torch.Tensor, sizes: Mapping[str, int]) -> None:
+    """Puts tensors that lie end to end where they are held."""
+    for name, part in zip(sizes, torch.split(flat, list(sizes.values())), strict=True):
+        leftover.put(name, part.clone())
 
 
 def node_of(hierarchy: Hierarchy, plan: Plan, device: torch.device) -> Node:

@@ -15,6 +15,8 @@ from thinwire.groups.base import Group
 from thinwire.groups.host import HOST_BYTES, host_id
 
 OFF, AUTO = "off", "auto"
+_WHERE_EQUAL = -1  # a wish: "auto", but only where it fits
+_LEAST = 4  # two nodes of two ranks
 _MAGIC = b"thinwire"
 _CARD = struct.Struct(
     f"8sq{HOST_BYTES}s"
@@ -66,8 +68,12 @@ class Hierarchy:
         return self.group.part(range(0, self.group.size, self.per_node))
 
 
-def settle(group: Group, wish: str | int, device: torch.device, host: bytes | None = None) -> Hierarchy:
+def settle(
+    group: Group, wish: str | int | None, device: torch.device, host: bytes | None = None
+) -> Hierarchy:
     """The hierarchy that a user wishes for: "off", "auto", or how many ranks a node has.
+
+    None is "auto" where hosts have equally many ranks that follow each other, else "off": nothing is refused.
 
     1. what is wrong in itself is refused
     2. all ranks gather what was wished, and on which host each is: all go on, or all raise the same error
@@ -84,11 +90,15 @@ def settle(group: Group, wish: str | int, device: torch.device, host: bytes | No
             f"ranks disagree on hierarchy: rank {group.global_rank(0)} asked for {_text(wishes[0])}, rank "
             f"{group.global_rank(others[0])} for {_text(wishes[others[0]])}; pass the same on every rank"
         )
+    if per_node == _WHERE_EQUAL:
+        return Hierarchy(group, _where_equal(hosts, group))
     return Hierarchy(group, _by_host(hosts, group) if per_node == 0 else _checked(per_node, hosts, group))
 
 
-def _number(wish: str | int, size: int) -> int:
-    """Ranks in a node; 0 for "auto"."""
+def _number(wish: str | int | None, size: int) -> int:
+    """Ranks in a node; 0 for "auto", -1 for "auto" where hosts are equally large."""
+    if wish is None:
+        return _WHERE_EQUAL if size >= _LEAST else 1
     if wish == OFF:
         return 1
     if wish == AUTO:
@@ -138,6 +148,13 @@ def _by_host(hosts: Sequence[bytes], group: Group) -> int:
     return count
 
 
+def _where_equal(hosts: Sequence[bytes], group: Group) -> int:
+    try:
+        return _by_host(hosts, group)
+    except PlanError:
+        return 1
+
+
 def _checked(per_node: int, hosts: Sequence[bytes], group: Group) -> int:
     for first in range(0, len(hosts), per_node):
         if len(set(hosts[first : first + per_node])) > 1:
@@ -150,4 +167,5 @@ def _checked(per_node: int, hosts: Sequence[bytes], group: Group) -> int:
 
 
 def _text(wish: int | None) -> str:
-    return {None: '"off"', 0: '"auto"'}.get(wish, str(wish))
+    named = {None: '"off"', 0: '"auto"', _WHERE_EQUAL: 'what codec="auto" takes by itself'}
+    return named.get(wish, str(wish))

@@ -45,6 +45,20 @@ class Metered(WrappedGroup):
         finally:
             self._aside = before
 
+    def turn_to(self, inner: Group) -> None:
+        """Counts on, the acts of another group."""
+        self.inner, self.rank, self.size = inner, inner.rank, inner.size
+
+    @contextmanager
+    def turned_to(self, inner: Group) -> Iterator[None]:
+        """Meanwhile its acts are those of another group."""
+        before = self.inner
+        self.turn_to(inner)
+        try:
+            yield
+        finally:
+            self.turn_to(before)
+
     def count(self, name: str, nbytes: int) -> None:
         """Something was sent."""
         self.bytes[name] += nbytes

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
+from thinwire.auto.choice import Choice
 from thinwire.auto.pilot import Pilot
 from thinwire.clock import COMPARE, CONNECT, OUTSIDE, PLAN, TRAINING
 from thinwire.controls.observation import Observation
 from thinwire.errors import PlanError, StateError
 from thinwire.exchange.bucket import Bucket
 from thinwire.exchange.drift import drift_check
+from thinwire.exchange.either_way import EitherWay
 from thinwire.exchange.engine import Engine
+from thinwire.exchange.node import Node
 from thinwire.exchange.report import Report
 from thinwire.exchange.reporting import report_of
 from thinwire.exchange.shared_node import node_of
 from thinwire.exchange.state import NotTaken
 from thinwire.groups.base import Group
 from thinwire.groups.hierarchy import Hierarchy, settle
-from thinwire.groups.torch import on_the_wire
+from thinwire.groups.torch import hang_up, on_the_wire
 from thinwire.hooks import blame
 from thinwire.hooks.course import Course, Fixed, Piloted
 from thinwire.hooks.helm import Helm
 from thinwire.hooks.known_optimizer import KnownOptimizer
-from thinwire.hooks.node_helm import NodeHelm
 from thinwire.hooks.side_stream import SideStream
+from thinwire.hooks.survey import Survey
 from thinwire.hooks.whole_gradient import HeldBucket, WholeGradient, norm_of
 from thinwire.hooks.worker import Worker
 from thinwire.kernels import pick
@@ -59,7 +64,7 @@ class Compressor:
         check_every: int | None = None,
         on_drift: str = "raise",
         quality: str | None = None,
-        hierarchy: str | int = "off",
+        hierarchy: str | int | None = "off",
         can_pass: bool = False,
     ) -> None:
         self.policy, self.group, self.device = policy, group, device
@@ -68,6 +73,7 @@ class Compressor:
         self._loss_scale = loss_scale
         self.owner: Callable[[], nn.Module | None] = lambda: None  # the wrapper whose gradients these are
         self.plain_group: Any = None  # DDP's own, for buckets that go its way
+        self.plain_error: RuntimeError | None = None  # what they met there
         self._names = {} if module is None else parameter_names(module)
         self._layouts: dict[tuple[int, ...], Layout] = {}
         self._passing: list[Layout] = []  # of this step, those that went DDP's own way
@@ -76,14 +82,16 @@ class Compressor:
         self._stream = SideStream(device)
         stage = CONNECT
         try:
-            self.hierarchy = settle(group, hierarchy, device)
+            nodes = settle(group, hierarchy, device)
+            self.hierarchy = nodes if quality is None else Hierarchy(group)  # auto begins without nodes
             stage = PLAN
             self._asked = self._empty_plan(control) if module is None else self._plan(Model.of(module))
             self._drift = drift_check(group, module, check_every, on_drift)
             stage = CONNECT
             group.connect()
             stage = COMPARE
-            self.node = node_of(self.hierarchy, self._asked, device)
+            either = EitherWay(nodes, device) if nodes.per_node != self.hierarchy.per_node else None
+            self.node: Node = either or node_of(self.hierarchy, self._asked, device)
             self.engine = Engine(self._asked, self.hierarchy.leaders(), device, seed, pick(device, kernels))
         except Exception as error:
             explained = blame.explain(error, stage, group)
@@ -99,7 +107,7 @@ class Compressor:
         self._release_with(self)
         self.course: Course = Fixed()
         if quality is not None and module is not None:
-            self.course = self._piloted(quality, Model.of(module), can_pass)
+            self.course = self._piloted(quality, Model.of(module), nodes, either, can_pass)
 
     @property
     def plan(self) -> Plan:
@@ -153,7 +161,7 @@ class Compressor:
         layouts, self._passing = tuple(unsent), []
 
         def job() -> None:
-            self.node.pass_step(self.engine, layouts)
+            self.engine.pass_step(layouts)
             self._look_for_drift(shadowing)
 
         over = threading.Event()
@@ -216,7 +224,12 @@ class Compressor:
         self._drift.check(self.engine.step, shadowing)
 
     def raise_error(self) -> None:
-        """Raises what ended the exchanges, every time anew."""
+        """Raises what ended the exchanges, every time anew; of DDP's own all-reduce too it names the rank."""
+        if self.plain_error is not None and not self.failed:
+            hang_up(
+                self.plain_group or dist.distributed_c10d._get_default_group()
+            )  # nobody waits for this rank
+            raise self.fail(self.plain_error, OUTSIDE) from self.plain_error
         if self.error is not None:
             raise self.error
 
@@ -284,7 +297,7 @@ class Compressor:
     def report(self) -> Report:
         """Bytes, ratio, seconds by stage and errors by layer, so far and on this worker."""
         codec = self.course.text(str(self.policy.rest))
-        return report_of(self.engine, self.node, self.hierarchy, self.plan, codec, self.course.explanation)
+        return report_of(self.engine, self.node, self.plan, codec, self.course.explanation)
 
     def state_dict(self, *, gather: bool = False) -> dict[str, Any]:
         """What to save: this rank's own state, or with `gather` (collective) that of all ranks."""
@@ -375,26 +388,29 @@ class Compressor:
         self._asked = self._asked.joined(news)
         return news
 
-    def _piloted(self, quality: str, model: Model, can_pass: bool) -> Course:
+    def _piloted(
+        self, quality: str, model: Model, nodes: Hierarchy, either: EitherWay | None, can_pass: bool
+    ) -> Course:
         """The course of an auto run; it must not hold the compressor."""
-        engine, node, call, layouts = self.engine, self.node, self._worker.call, list[Layout]()
-        plan_of = _plans(self.policy, model, self.hierarchy)
-        helm = Helm(engine, call, model, plan_of, layouts)
-        nested = NodeHelm(helm, node, engine, call, plan_of)
-        around = helm if self.hierarchy.per_node == 1 else nested
-        pilot = Pilot(quality, around, self.hierarchy.num_nodes)
+        engine, node, group, layouts = self.engine, self.node, self.group, list[Layout]()
+        survey = Survey(engine.group, group, either, self.device, model, layouts)
+        helm = Helm(engine, node, group, self._worker.call, _plans(self.policy, model, nodes), survey)
+        pilot = Pilot(quality, helm, group.size, either is not None)
         return Piloted(pilot, layouts, lambda: can_pass and not node.owes(engine))
 
 
-def _plans(policy: Policy, model: Model, hierarchy: Hierarchy) -> Callable[[str], Plan]:
-    """The plans of an auto run: what stays dense is as the user said, the codec is what auto takes.
+def _plans(policy: Policy, model: Model, nodes: Hierarchy) -> Callable[[str], Plan]:
+    """The plans of an auto run: what stays dense is as the user said, codec and way are what auto takes.
 
-    A function that holds no compressor: a pilot must not keep alive what ends it.
+    A function that holds no compressor: a pilot must not keep alive what ends it. A plan is made once.
     """
-    world, per_node = hierarchy.num_nodes, hierarchy.per_node
 
-    def plan_of(codec: str) -> Plan:
-        chosen = Policy.of(codec, policy.keep_dense, policy.min_numel)
-        return Plan.of(chosen, model, world, per_node=per_node)
+    @functools.cache
+    def plan_of(text: str) -> Plan:
+        choice = Choice.of(text)
+        chosen = Policy.of(choice.codec, policy.keep_dense, policy.min_numel)
+        if not choice.by_nodes:
+            return Plan.of(chosen, model, nodes.group.size)
+        return Plan.of(chosen, model, nodes.num_nodes, per_node=nodes.per_node)
 
     return plan_of

@@ -17,6 +17,7 @@ from thinwire.codecs.catalog import CodecLike
 from thinwire.errors import PlanError, ThinwireError
 from thinwire.groups.base import Group
 from thinwire.groups.emulated import Emulated, Link
+from thinwire.groups.hierarchy import OFF
 from thinwire.groups.torch import TorchGroup
 from thinwire.hooks.blame import explain
 from thinwire.hooks.compressor import Compressor
@@ -41,8 +42,11 @@ def hook(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Te
     state.course.bucket_ready(is_first=bucket.index() == 0)
     if state.course.passes:
         in_backward = _raise_after_backward(state)
-        plain = allreduce_hook(state.plain_group, bucket)
+        plain = _plain(state, bucket)
         state.pass_by(bucket.parameters(), bucket.is_last(), shadowing=not in_backward)
+        if not in_backward:
+            plain.wait()
+            state.raise_error()
         return plain
     devices: list[int | str | torch.device] = [buffer.device] if buffer.is_cuda else []
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
@@ -109,7 +113,7 @@ def compress(
     kernels: str | None = None,
     check_every: int | None = None,
     on_drift: str = "raise",
-    hierarchy: str | int = "off",
+    hierarchy: str | int | None = None,
     total_steps: int | None = None,
 ) -> Compressor:
     """Makes a DDP model send compressed gradients; nothing else in the training script changes.
@@ -129,7 +133,9 @@ def compress(
       options: "momentum:0.9,nesterov=on"), "ef21". None: the one that the codec asks for.
     - `route`: how payloads travel and merge: "allreduce", "allgather" or "sharded". None: the codec's.
     - `hierarchy`: raw means inside a node, compressed exchange between nodes: "auto" (a host is a node), how
-      many workers a node has, or "off" (every worker exchanges). docs/hierarchy.md.
+      many workers a node has, or "off" (every worker exchanges). docs/hierarchy.md. None: "off". To codec
+      "auto" it says who shares a node, and not that nodes are used; None: who shares a host, if all hosts
+      have equally many workers.
     - `control`: how strong the codec is over time: "guard", "diminish", "epochs:0=1/5=0.5", "steps:...".
       None: always as it was asked for. Most need `Compressor.observe` once a step; docs/controls.md.
 
@@ -196,6 +202,8 @@ def _auto(codec: CodecChoice, options: dict[str, Any], module: nn.Module | None)
     if codec != AUTO:
         if options.pop("quality", None) is not None:
             raise PlanError('quality= says what codec="auto" may take: leave it out, or pass "auto"')
+        if options.get("hierarchy") is None:
+            options["hierarchy"] = OFF
         return codec
     given = [name for name in ("memory", "route", "control") if options.get(name) is not None]
     if given:
@@ -203,7 +211,9 @@ def _auto(codec: CodecChoice, options: dict[str, Any], module: nn.Module | None)
     if module is None:
         raise PlanError('codec="auto" needs parameter names: pass model= to ddp_hook')
     options["quality"] = options.get("quality") or QUALITY
-    candidates(options["quality"])  # a wrong one is refused before anything is connected
+    allowed = candidates(options["quality"])  # a wrong one is refused before anything is connected
+    if options.setdefault("hierarchy", None) is None and not allowed:
+        options["hierarchy"] = OFF
     return DENSE
 
 
@@ -242,6 +252,24 @@ def _refuse_sparse(module: nn.Module) -> None:
             raise PlanError(
                 f"{name} has sparse gradients, which cannot be compressed: make it with sparse=False"
             )
+
+
+def _plain(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """DDP's own all-reduce. What it meets is raised at the end of the backward pass, like ours."""
+    buffer = bucket.buffer()
+    if state.failed:  # its connections are closed
+        over: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        over.set_result(buffer)
+        return over
+
+    def received(done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+        try:
+            return done.value()
+        except RuntimeError as error:
+            state.plain_error = error
+            return buffer
+
+    return allreduce_hook(state.plain_group, bucket).then(received)
 
 
 def _raise_after_backward(state: Compressor) -> bool:

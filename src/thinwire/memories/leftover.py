@@ -35,6 +35,12 @@ class Leftover(Memory):
         held = self.pages.kept.get(name)
         self.pages.kept[name] = {E: gradient if held is None else held[E].add_(gradient)}
 
+    def take(self) -> dict[str, Tensor]:
+        """All that is left, which then is somebody else's to keep."""
+        taken = {name: held[E] for name, held in self.pages.kept.items()}
+        self.pages.load({})
+        return taken
+
     def before(self, x: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:
         for piece in pieces:
             old = self.pages.old(piece)

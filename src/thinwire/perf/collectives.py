@@ -7,7 +7,8 @@ With p workers in m nodes of g, a link's latency a and bytes per second b:
     all_to_all(n)    a + (messages - 1) o + sent / b    straight to every peer, n bytes a worker in all:
                                                         a node sends g (p-g)/p n over its one connection
     two_phase(n, s)  all_to_all(n) + all_gather(s)      shards there, sums of shards back
-    hierarchical     all_reduce inside, any of these between leaders, broadcast inside
+    ordered(n)       two_phase(n, n / p)                a sum in rank order: shares to owners, sums back
+    hierarchical     ordered inside, any of these between leaders, broadcast inside
 
 A ring passes every node's connection once, whatever g is: workers are numbered node by node. An all-to-all
 does not: g workers send at once. This is why `sharded` wants one worker a node, or leaders.
@@ -22,6 +23,7 @@ from thinwire.perf.traffic import (
     ALL_REDUCE_HALF,
     ALL_REDUCE_MAX,
     ALL_TO_ALL,
+    BROADCAST,
     ORDERED,
     SMALL_BYTES,
     Act,
@@ -64,9 +66,15 @@ def broadcast(topology: Topology, nbytes: float) -> float:
     return (topology.workers - 1) * hop(topology, 0) + nbytes / _slowest(topology)
 
 
-def hierarchical(topology: Topology, nbytes: float, between_s: float) -> float:
+def hierarchical(topology: Topology, nbytes: int, between_s: float) -> float:
     """n raw bytes are added up inside each node, leaders exchange, and the result goes back to all."""
-    return all_reduce(topology.inside, nbytes) + between_s + broadcast(topology.inside, nbytes)
+    there, back = inside_acts(nbytes)
+    return seconds(topology.inside, there) + between_s + seconds(topology.inside, back)
+
+
+def inside_acts(nbytes: int) -> tuple[Act, Act]:
+    """What happens inside a node before and behind the exchange of leaders: its mean, and the mean of all."""
+    return Act(ORDERED, nbytes), Act(BROADCAST, nbytes)
 
 
 def seconds(topology: Topology, act: Act) -> float:
@@ -77,7 +85,7 @@ def seconds(topology: Topology, act: Act) -> float:
     if act.kind == ORDERED:
         return sum(seconds(topology, half) for half in _halves(act, p))
     done = _as_done(act, p)
-    pace = topology.inter.pace(done.kind)
+    pace = topology.link.pace(done.kind)
     if pace is not None:
         return pace.seconds(done.nbytes)
     return _FORMULAS[done.kind](topology, done.nbytes)
@@ -88,7 +96,7 @@ def held_up(topology: Topology, act: Act, wire_contends: float) -> float:
     if act.kind == ORDERED and topology.workers > 1:
         return sum(held_up(topology, half, wire_contends) for half in _halves(act, topology.workers))
     done = _as_done(act, topology.workers)
-    pace = topology.inter.pace(done.kind)
+    pace = topology.link.pace(done.kind)
     lost = None if pace is None or topology.workers == 1 else pace.lost
     return wire_contends * seconds(topology, act) if lost is None else lost.seconds(done.nbytes)
 
@@ -110,6 +118,7 @@ _FORMULAS = {
     ALL_REDUCE_HALF: all_reduce,
     ALL_TO_ALL: all_to_all,
     ALL_GATHER: all_gather,
+    BROADCAST: broadcast,
 }
 
 

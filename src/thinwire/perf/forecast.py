@@ -133,7 +133,7 @@ def _phase(traffic: Traffic, setting: Setting, topology: Topology, way: str) -> 
     ]
     compute = setting.compute
     beside = [
-        _beside(bucket, times, topology, setting.speeds)
+        _beside(bucket, times, topology, setting.speeds, inside)
         for bucket, times in zip(traffic.buckets, buckets, strict=True)
     ]
     times = step_times(compute.forward_s, compute.backward_s, buckets, beside)
@@ -142,13 +142,19 @@ def _phase(traffic: Traffic, setting: Setting, topology: Topology, way: str) -> 
     return Phase(traffic.phase, traffic.share, times, sent)
 
 
-def _beside(bucket: BucketTraffic, alone: BucketTimes, topology: Topology, speeds: Speeds) -> Beside:
+def _beside(
+    bucket: BucketTraffic, alone: BucketTimes, topology: Topology, speeds: Speeds, inside: Topology | None
+) -> Beside:
     """The bucket beside the backward pass: on a busy link if one was measured, else by shares."""
     contends, wire_contends = speeds.device.contends, speeds.device.wire_contends
-    if not topology.inter.paces:
+    if not topology.link.paces:
         return Beside.shared(alone, contends, wire_contends)
-    busy = bucket_times(bucket, alone.ready, topology.busy, speeds).stretched(1 + contends, 1.0)
+    crowd = None if inside is None else inside.busy
+    busy = bucket_times(bucket, alone.ready, topology.busy, speeds, crowd).stretched(1 + contends, 1.0)
     lost = sum(collectives.held_up(topology, act, wire_contends) for act in bucket.acts)
+    if inside is not None:
+        acts = collectives.inside_acts(4 * bucket.numel)
+        lost += sum(collectives.held_up(inside, act, wire_contends) for act in acts)
     return Beside(busy.taken_s, min(busy.taken_s, contends * alone.codec_s + lost))
 
 
@@ -163,14 +169,15 @@ def bucket_times(
         for parcel in message.parcels
     ]
     alone = topology.workers == 1
+    there, back = collectives.inside_acts(4 * bucket.numel)
     return BucketTimes(
         ready_s,
         () if alone else tuple(tuple(_part(m, topology, speeds) for m in ms) for ms in bucket.routes),
         prepare=0.0 if alone else sum(_before(parcel, speed) for parcel, speed in parcels),
         agree=sum(collectives.seconds(topology, act) for act in bucket.agree),
         finish=0.0 if alone else sum(speed.finish * parcel.numel for parcel, speed in parcels),
-        before=0.0 if inside is None else collectives.all_reduce(inside, 4 * bucket.numel),
-        after=0.0 if inside is None else collectives.broadcast(inside, 4 * bucket.numel),
+        before=0.0 if inside is None else collectives.seconds(inside, there),
+        after=0.0 if inside is None else collectives.seconds(inside, back),
     )
 
 

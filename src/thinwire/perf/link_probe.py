@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -26,7 +26,7 @@ from thinwire.perf.together import (
     refuse_one,
     synchronize,
 )
-from thinwire.perf.traffic import ALL_GATHER, ALL_REDUCE, ALL_REDUCE_HALF, ALL_TO_ALL
+from thinwire.perf.traffic import ALL_GATHER, ALL_REDUCE, ALL_REDUCE_HALF, ALL_TO_ALL, BROADCAST
 
 SECONDS = 1.0  # for all kinds together, about
 SENT_BYTES = (2 << 10, 32 << 10, 512 << 10, 4 << 20, 16 << 20)  # by one worker, in acts of every kind
@@ -57,12 +57,19 @@ _KINDS: Mapping[str, _Kind] = MappingProxyType(
             lambda p: p - 1,
             lambda g, x, room: g.all_gather(x, room[: g.size * x.numel()].view(g.size, -1)),
         ),
+        BROADCAST: _Kind(lambda _: 1.0, lambda g, x, _: g.broadcast(x)),
     }
 )
+EXCHANGE = (ALL_REDUCE, ALL_REDUCE_HALF, ALL_TO_ALL, ALL_GATHER)  # what workers and leaders do
+INSIDE = (ALL_REDUCE, ALL_TO_ALL, ALL_GATHER, BROADCAST)  # what the workers of a node do
 
 
 def probe_link(
-    group: Group, device: torch.device = CPU, seconds: float = SECONDS, company: bool = True
+    group: Group,
+    device: torch.device = CPU,
+    seconds: float = SECONDS,
+    company: bool = True,
+    kinds: Sequence[str] = EXCHANGE,
 ) -> Calibration:
     """Collective: latency and bandwidth of each collective the engine uses, in about `seconds`.
 
@@ -73,7 +80,7 @@ def probe_link(
     """
     refuse_one(group)
     barrier(group, device)
-    paces = tuple(_pace(group, device, kind, seconds / len(_KINDS), company) for kind in _KINDS)
+    paces = tuple(_pace(group, device, kind, seconds / len(kinds), company) for kind in kinds)
     (made_s,) = medians(group, [time.time()], device)
     machine = first_bytes(group, machine_kind().encode(), device).decode()
     return Calibration(_link(paces, group.size), group.size, machine, made_s)

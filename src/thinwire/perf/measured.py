@@ -8,7 +8,7 @@ from thinwire.perf.buckets import Bucket
 from thinwire.perf.calibration import Calibration
 from thinwire.perf.codec_probe import RARE
 from thinwire.perf.compute import Compute
-from thinwire.perf.forecast import FLAT, Forecast, Setting, forecast
+from thinwire.perf.forecast import FLAT, HIERARCHICAL, Forecast, Setting, forecast
 from thinwire.perf.network import EMBEDDING, LAST, Layer, Network
 from thinwire.perf.topology import Topology
 from thinwire.perf.wire import DDP, refusal, traffic
@@ -33,19 +33,36 @@ def forecast_measured(
     world: int,
     calibration: Calibration,
     compute: Compute,
+    inside: Calibration | None = None,
 ) -> list[Forecast]:
     """A forecast for each codec, in order; "ddp" is DDP's own all-reduce, without any hook.
 
     `buckets` are DDP's actual ones, in the order in which they are ready, which `compute.ready_s` tells.
     `compute` is a step with no exchange while all workers run: what is not backward pass counts as forward.
     A codec that cannot serve the world has a `refusal` and no phases.
+
+    `inside`: what the workers of a node measured among them. Then the `world` that exchanges are the leaders
+    of such nodes, to whom `calibration` belongs, and all that happens inside of a node is in the forecast.
     """
     listed = tuple(map(tuple, buckets))
     network = Network("measured", tuple(layer for bucket in listed for layer in bucket), compute.batch)
-    topology = Topology(world, 1, calibration.link, calibration.link)
+    per_node, within = (1, calibration) if inside is None else (inside.world, inside)
+    topology = Topology(world, per_node, calibration.link, within.link)
     speeds = calibration.speeds_of(_keys(codecs, listed, world))
     setting = Setting(network, topology, compute, speeds, listed)
-    return [forecast(codec, setting, (FLAT,)) for codec in codecs]
+    way = FLAT if inside is None else HIERARCHICAL
+    return [forecast(codec, setting, (way,)) for codec in codecs]
+
+
+def plan_ahead(codecs: Sequence[str], buckets: Sequence[Bucket], world: int) -> None:
+    """Makes the plans that forecasts of these codecs go by, which are kept: a later forecast is quick.
+
+    They depend on shapes alone, so it can be done before anything is measured.
+    """
+    listed = tuple(map(tuple, buckets))
+    for codec in codecs:
+        if refusal(codec, listed, world) is None:
+            traffic(codec, listed, world)
 
 
 def _keys(codecs: Sequence[str], buckets: tuple[Bucket, ...], world: int) -> frozenset[str]:

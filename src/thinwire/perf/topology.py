@@ -42,6 +42,11 @@ class Topology:
         return replace(self, nodes=1)
 
     @property
+    def link(self) -> Link:
+        """On which collectives of all its workers are measured: between nodes, if there are several."""
+        return self.inter if self.nodes > 1 else self.intra
+
+    @property
     def busy(self) -> Topology:
         """As its workers see it while all of them compute."""
         return replace(self, inter=self.inter.busy, intra=self.intra.busy)

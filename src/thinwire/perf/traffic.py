@@ -12,6 +12,7 @@ ALL_REDUCE, ALL_TO_ALL, ALL_GATHER, ALL_REDUCE_MAX = (
     "all_reduce_max",
 )  # the acts of a group
 ALL_REDUCE_HALF = "all_reduce_half"  # of 2-byte floats: a CPU adds them more slowly
+BROADCAST = "broadcast"  # inside a node: what leaders exchanged, to all of it
 ORDERED = "ordered"  # floats added in rank order: shares to their owners, sums back
 SMALL_BYTES = 16384  # at most so many bytes a worker go straight to every peer (tested against the groups)
 

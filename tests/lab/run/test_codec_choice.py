@@ -25,6 +25,9 @@ def test_reading() -> None:
     assert read_codec_choice("fft:0.9@route=allgather control=epochs:0=1/5=0.5") == CodecChoice(
         "fft:0.9", route="allgather", control="epochs:0=1/5=0.5"
     )
+    assert read_codec_choice("auto @ hierarchy=2 quality=safe").options()["hierarchy"] == 2
+    assert read_codec_choice("sign @ hierarchy=auto").options()["hierarchy"] == "auto"
+    assert "hierarchy" not in read_codec_choice("sign").options()
 
 
 @pytest.mark.parametrize(
@@ -34,6 +37,7 @@ def test_reading() -> None:
         ("topk:0.1 @ guard", '"guard" behind @ does not fit'),
         ("topk:0.1 @ seed=3", "one of memory, route, control, bucket"),
         ("topk:0.1 @ bucket=big", "bucket=big must be a size in MB"),
+        ("topk:0.1 @ hierarchy=on", "hierarchy=on must be auto, off, or how many workers a node has"),
         ("topk:0.1 @ memory=none memory=residual", "memory is given twice"),
         ("topk:0.1 @ memory=elephant", '"elephant"'),
         ("topk:0.1 @ route=allreduce", 'use route "allgather"'),

@@ -14,7 +14,7 @@ import pytest
 from forked_workers import forked_loopback
 from thinwire.errors import LabError
 from thinwire.lab.data import Task, load_task
-from thinwire.lab.net.network import Loopback, Network, open_network
+from thinwire.lab.net.network import Hosts, Loopback, Network, open_network
 from thinwire.lab.report.outcome import Outcome
 from thinwire.lab.run.checkpoint_options import CheckpointOptions
 from thinwire.lab.run.launch import launch, shared_task
@@ -156,6 +156,24 @@ def test_mistakes_are_found_before_any_process_starts(task: Task, task_folder: P
         with pytest.raises(Exception, match=sentence) as caught:
             launch(recipe, task, task_folder, NoProcess(None), lambda row: None)
         assert caught.type.__module__ == "thinwire.errors"
+
+
+def test_workers_that_share_a_host_follow_each_other() -> None:
+    started: list[tuple[int, str, str, str]] = []
+
+    class Lab:
+        def popen(self, host: int, argv: list[str], env: dict[str, str], **_: object) -> None:
+            started.append((host, env["RANK"], env["WORLD_SIZE"], env["LOCAL_RANK"]))
+
+    hosts = Hosts(Lab(), "1gbit", per_host=2)  # type: ignore[arg-type]
+    for rank in range(4):
+        hosts.popen(rank, ["true"], workers=4)
+    assert started == [(0, "0", "4", "0"), (0, "1", "4", "1"), (1, "2", "4", "0"), (1, "3", "4", "1")]
+    with (
+        pytest.raises(LabError, match="2 workers a host need hosts that netlab makes"),
+        open_network("1gbit", 4, "emulated", per_host=2),
+    ):
+        pass
 
 
 def test_networks_by_name() -> None:

@@ -39,6 +39,9 @@ def step(
     ] = "none,ddp,ddp-fp16,ddp-powersgd:4,ddp-best,terngrad",
     batch: Annotated[int, typer.Option(help="Examples per worker.", min=1)] = 16,
     repeats: Repeats = 10,
+    per_host: Annotated[
+        int, typer.Option("--workers-per-host", help="Workers on each host; netlab only.", min=1)
+    ] = 1,
     network: NetworkChoice = "auto",
     as_json: Json = False,
 ) -> None:
@@ -51,6 +54,7 @@ def step(
     Examples:
       thinwire bench step --model alexnet --hosts 4 --rate 100mbit
       thinwire bench step --model resnet20 --hooks ddp,ddp-fp16,terngrad --json
+      thinwire bench step --hosts 2 --workers-per-host 2 --hooks "terngrad,terngrad @ hierarchy=auto"
     """
     limit = rate_or_none(rate)
     for name in split_codecs(hooks):
@@ -63,11 +67,13 @@ def step(
     model_card(model)
     names = with_controls(split_codecs(hooks))
     check_hooks(names)
-    with open_network(limit, hosts, network) as made:
-        job = StepJob(model, batch, names, repeats, rate, made.emulated_rate is not None)
-        rows = turn_results("thinwire.lab.bench.step", asdict(job), made, hosts, as_json)
+    workers = hosts * per_host
+    with open_network(limit, workers, network, per_host) as made:
+        job = StepJob(model, batch, names, repeats, rate, made.emulated_rate is not None, per_host)
+        rows = turn_results("thinwire.lab.bench.step", asdict(job), made, workers, as_json)
+        cluster = counted(hosts, "host") + (f" of {per_host} workers" if per_host > 1 else "")
         TABLE.show(
             rows,
-            f"{model}, batch {batch}, {counted(hosts, 'host')}, {limit or 'no limit'}: {made.note()}",
+            f"{model}, batch {batch}, {cluster}, {limit or 'no limit'}: {made.note()}",
             as_json,
         )

@@ -86,6 +86,8 @@ def digests(texts: tuple[str, ...], kernels: str | None = None, steps: int = STE
 
 def _digest_of(text: str, world: int, kernels: str | None, steps: int) -> Digest:
     choice = read_codec_choice(text)
+    if choice.hierarchy is not None:
+        raise LabError(f'"{text}": digests are of an exchange without nodes, leave out hierarchy=')
     plan = Plan.of(Policy.of(choice.codec, keep_dense=()), Model(SPECS), world, **choice.options())
 
     def work(group: ThreadGroup) -> tuple[str, bool]:

@@ -44,6 +44,7 @@ class StepJob:
     repeats: int
     rate: str
     emulated: bool
+    per_host: int = 1  # workers
 
 
 class HookedTraining:
@@ -103,7 +104,8 @@ def _rows(job: StepJob, times: dict[str, list[float]], sent: dict[str, list[floa
         yield {
             "hook": hook,
             "model": job.model,
-            "hosts": dist.get_world_size(),
+            "hosts": dist.get_world_size() // job.per_host,
+            "workers_per_host": job.per_host,
             "rate": job.rate,
             "batch": job.batch,
             "step_ms": spread.median,
@@ -111,7 +113,7 @@ def _rows(job: StepJob, times: dict[str, list[float]], sent: dict[str, list[floa
             "speedup_vs_ddp": speedups[hook].median,
             "speedup_quartiles": speedups[hook].quartiles,
             "floor_ratio": 1 / floors[hook].median,
-            "bytes_per_worker": Spread.of(sent[hook]).median,
+            "bytes_per_worker": Spread.of(sent[hook]).median / job.per_host,  # its host's, shared out
         }
 
 

@@ -155,6 +155,7 @@ class Hosts(Network):
 
     lab: Netlab
     rate: str
+    per_host: int = 1  # workers; those of a host follow each other
 
     @property
     def kind(self) -> str:
@@ -169,9 +170,10 @@ class Hosts(Network):
         return None
 
     def popen(self, rank: int, argv: Sequence[str], workers: int) -> subprocess.Popen[bytes]:
-        process: subprocess.Popen[bytes] = self.lab.popen(
-            rank, list(argv), env={"OMP_NUM_THREADS": "1"}, **PIPES
-        )
+        host, place = divmod(rank, self.per_host)
+        own = {"RANK": rank, "WORLD_SIZE": workers, "LOCAL_RANK": place, "LOCAL_WORLD_SIZE": self.per_host}
+        env = {"OMP_NUM_THREADS": "1", **{name: str(value) for name, value in own.items()}}
+        process: subprocess.Popen[bytes] = self.lab.popen(host, list(argv), env=env, **PIPES)
         return process
 
     def note(self) -> str:
@@ -179,12 +181,19 @@ class Hosts(Network):
 
 
 @contextmanager
-def open_network(rate: str | None, workers: int, choice: str = AUTO) -> Iterator[Network]:
-    """The network for runs of `workers` workers: netlab if it can run, an emulated link otherwise."""
+def open_network(rate: str | None, workers: int, choice: str = AUTO, per_host: int = 1) -> Iterator[Network]:
+    """The network for runs of `workers` workers: netlab if it can run, an emulated link otherwise.
+
+    With several workers a host there is no other than netlab.
+    """
     if choice not in CHOICES:
         raise LabError(f"unknown network {choice!r}: choose one of {', '.join(CHOICES)}")
     if rate is None and choice in (NETLAB, EMULATED):
         raise LabError(f"network {choice!r} needs a rate: add for example --rate 100mbit")
+    if per_host > 1 and (rate is None or choice not in (AUTO, NETLAB)):
+        raise LabError(
+            f"{per_host} workers a host need hosts that netlab makes: give a rate, and no other network"
+        )
     if choice == VIRTUAL:
         if rate is not None:
             raise LabError(f"network {choice!r} has no links: leave out --rate, or take another network")
@@ -196,9 +205,9 @@ def open_network(rate: str | None, workers: int, choice: str = AUTO) -> Iterator
     from thinwire.lab.net.netlab import Netlab, available
 
     parse_rate(rate)  # a wrong rate is refused here, not by every worker
-    obstacle = available() if choice == AUTO else None
+    obstacle = available() if choice == AUTO and per_host == 1 else None
     if choice == EMULATED or obstacle is not None:
         yield Loopback(rate, (obstacle or "").rstrip("."))
         return
-    with Netlab(hosts=workers, rate=rate) as lab:
-        yield Hosts(lab, rate)
+    with Netlab(hosts=workers // per_host, rate=rate) as lab:
+        yield Hosts(lab, rate, per_host)

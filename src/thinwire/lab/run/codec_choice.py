@@ -10,7 +10,7 @@ from thinwire.auto.qualities import DENSE, QUALITIES, candidates
 from thinwire.errors import LabError
 from thinwire.texts.names import AUTO, CONTROLS, MEMORIES, ROUTES, check_codec_names, check_name, first_word
 
-OPTIONS = ("memory", "route", "control", "bucket", "quality")
+OPTIONS = ("memory", "route", "control", "bucket", "quality", "hierarchy")
 DDP, DDP_FP16, DDP_POWERSGD = "ddp", "ddp-fp16", "ddp-powersgd"  # PyTorch's own exchange
 
 
@@ -24,13 +24,16 @@ class CodecChoice:
     control: str | None = None
     bucket: str | None = None
     quality: str | None = None
+    hierarchy: str | None = None
 
     def __post_init__(self) -> None:
         if self.bucket is not None and not self.bucket.replace(".", "", 1).isdigit():
             raise LabError(f"bucket={self.bucket} must be a size in MB, as in bucket=5")
+        if not (self.hierarchy in (None, "auto", "off") or str(self.hierarchy).isdigit()):
+            raise LabError(f"hierarchy={self.hierarchy} must be auto, off, or how many workers a node has")
         if self.is_auto and (self.memory or self.route or self.control):
             raise LabError(
-                "auto chooses memory, route and control with the codec: behind @ it takes quality="
+                "auto chooses memory, route and control with the codec: quality= and hierarchy= fit"
             )
         if self.quality is not None and not self.is_auto:
             raise LabError(f"quality={self.quality} says what auto may take, and {self.codec} is no auto")
@@ -60,8 +63,12 @@ class CodecChoice:
 
     def options(self) -> dict[str, Any]:
         """The options as `compress` takes them."""
-        options = {"memory": self.memory, "route": self.route, "control": self.control}
-        return {**options, "quality": self.quality} if self.quality is not None else options
+        options: dict[str, Any] = {"memory": self.memory, "route": self.route, "control": self.control}
+        if self.quality is not None:
+            options["quality"] = self.quality
+        if self.hierarchy is not None:
+            options["hierarchy"] = int(self.hierarchy) if self.hierarchy.isdigit() else self.hierarchy
+        return options
 
     def policy(self, total_steps: int | None = None) -> tw.Policy:
         """Which tensor gets what, in a run of so many steps."""
@@ -72,7 +79,7 @@ class CodecChoice:
         if self.is_auto:
             candidates(self.quality or QUALITIES[0])
             return tw.Plan.of(tw.Policy.of(DENSE), model, workers)
-        return tw.Plan.of(self.policy(total_steps), model, workers, **self.options())
+        return tw.Plan.of(self.policy(total_steps), model, workers, self.memory, self.route, self.control)
 
 
 def read_codec_choice(text: str) -> CodecChoice:

@@ -1,0 +1,105 @@
+"""The survey of an auto run: links and codecs as they are measured, and the forecasts made of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import torch
+
+from thinwire.auto.choice import Choice
+from thinwire.auto.pace import Passes
+from thinwire.auto.qualities import DENSE
+from thinwire.exchange.either_way import EitherWay
+from thinwire.groups.base import Group
+from thinwire.groups.metered import Metered
+from thinwire.perf.buckets import Bucket
+from thinwire.perf.calibration import Calibration
+from thinwire.perf.compute import Compute
+from thinwire.perf.link_probe import INSIDE, probe_link
+from thinwire.perf.measured import bucket_layers, forecast_measured, plan_ahead
+from thinwire.perf.store import calibrated
+from thinwire.perf.together import first_bytes
+from thinwire.perf.wire import DDP
+from thinwire.plans.model import Model
+from thinwire.tensors.layout import Layout
+
+PROBE_SECONDS, PROBE_STEPS = 1.0, 5  # a probe may take so long, and not longer than so many steps
+
+
+class Survey:
+    """Measures all workers as one group and, where they share nodes, leaders and the inside of a node.
+
+    `meter` counts what that sends. Codec speeds may come from the cache, links are measured now: they are
+    what changes. All numbers are the same on all ranks.
+    """
+
+    def __init__(
+        self,
+        meter: Metered,
+        everybody: Group,
+        nodes: EitherWay | None,
+        device: torch.device,
+        model: Model,
+        buckets: Sequence[Layout],
+    ) -> None:
+        self._meter, self._everybody, self._nodes = meter, everybody, nodes
+        self._device, self._model = device, model
+        self._buckets = buckets  # of the last step
+        self._flat: Calibration | None = None
+        self._leaders: Calibration | None = None
+        self._inside: Calibration | None = None
+
+    def measure(self, codecs: Sequence[str], passes: Passes) -> None:
+        """Collective: probes, each within PROBE_SECONDS or so; and makes the plans of all forecasts."""
+        self._plan_ahead(codecs)
+        seconds = min(PROBE_SECONDS, PROBE_STEPS * (passes.rest_s + passes.ready_s[-1]))
+        able = [codec for codec in codecs if codec != DENSE]
+        with self._meter.aside(), self._meter.turned_to(self._everybody):
+            self._flat = calibrated(self._meter, self._device, able, seconds=seconds, quick=True)
+            if self._nodes is not None:
+                self._measure_nodes(self._nodes, able, seconds)
+
+    def forecasts(self, texts: Sequence[str], passes: Passes) -> dict[str, float]:
+        """Seconds of a step by choice, as the performance model says; without those that cannot serve."""
+        listed = [Choice.of(text) for text in texts]
+        flat = self._forecasts([one.codec for one in listed if not one.by_nodes], passes, by_nodes=False)
+        nested = self._forecasts([one.codec for one in listed if one.by_nodes], passes, by_nodes=True)
+        return flat | nested
+
+    def _forecasts(self, codecs: Sequence[str], passes: Passes, by_nodes: bool) -> dict[str, float]:
+        calibration = self._leaders if by_nodes else self._flat
+        if calibration is None:
+            return {}
+        made = forecast_measured(
+            [DDP if codec == DENSE and not by_nodes else codec for codec in codecs],
+            self._layers(),
+            calibration.world,
+            calibration,
+            Compute(1, passes.rest_s, passes.ready_s[-1], passes.ready_s),
+            self._inside if by_nodes else None,
+        )
+        both = zip(codecs, made, strict=True)
+        return {str(Choice(codec, by_nodes)): one.step_s for codec, one in both if one.refusal is None}
+
+    def _plan_ahead(self, codecs: Sequence[str]) -> None:
+        """So that nobody waits for plans when it comes to deciding: a step is under way then."""
+        buckets = self._layers()
+        plan_ahead(codecs, buckets, self._everybody.size)
+        if self._nodes is not None:
+            plan_ahead((DENSE, *codecs), buckets, self._nodes.leaders.size)
+
+    def _layers(self) -> tuple[Bucket, ...]:
+        return bucket_layers(self._model, [layout.names for layout in self._buckets])
+
+    def _measure_nodes(self, nodes: EitherWay, codecs: Sequence[str], seconds: float) -> None:
+        """All nodes look inside at once, then leaders look at each other; what the first rank saw counts."""
+        with nodes.shared.group.aside():
+            inside = probe_link(nodes.shared.group, self._device, seconds / 2, company=False, kinds=INSIDE)
+        found = b""
+        if nodes.shared.leads:
+            with self._meter.turned_to(nodes.leaders):
+                leaders = calibrated(self._meter, self._device, codecs, seconds=seconds, quick=True)
+            found = json.dumps([inside.to_json(), leaders.to_json()]).encode()
+        told = first_bytes(self._meter, found, self._device)
+        self._inside, self._leaders = map(Calibration.from_json, json.loads(told))

@@ -52,13 +52,13 @@ class World:
             pilot.pace.end(self.now - 0.001)
 
 
-SLOW_LINK = {"dense": 1.0, "fp16": 0.6, "qsgd:8": 0.4, "qsgd:4": 0.25, "terngrad": 0.2, "fft:0.85": 0.3}
-FAST_LINK = {"dense": 0.1, "fp16": 0.11, "qsgd:8": 0.12, "qsgd:4": 0.12, "terngrad": 0.12, "fft:0.85": 0.3}
+SLOW_LINK = {"dense": 1.0, "fp16": 0.6, "qsgd:8": 0.4, "qsgd:4": 0.25, "terngrad:1": 0.2, "fft:0.85": 0.3}
+FAST_LINK = {"dense": 0.1, "fp16": 0.11, "qsgd:8": 0.12, "qsgd:4": 0.12, "terngrad:1": 0.12, "fft:0.85": 0.3}
 ENOUGH = 100
 
 
 @pytest.mark.parametrize(
-    ("quality", "codec"), [("exact", "dense"), ("safe", "qsgd:4"), ("balanced", "terngrad")]
+    ("quality", "codec"), [("exact", "dense"), ("safe", "qsgd:4"), ("balanced", "terngrad:1")]
 )
 def test_the_quickest_that_the_quality_allows(quality: str, codec: str) -> None:
     world = World(SLOW_LINK)
@@ -74,7 +74,7 @@ def test_the_first_steps_are_dense_and_only_the_best_are_tried() -> None:
     world.run(Pilot("balanced", world), ENOUGH)
     first = pilot.WARM_UP + pilot.DENSE_STEPS
     assert set(world.ran[:first]) == {"dense"}
-    assert set(world.ran) == {"dense", "terngrad", "qsgd:4", "fft:0.85"}
+    assert set(world.ran) == {"dense", "terngrad:1", "qsgd:4", "fft:0.85"}
 
 
 def test_where_nothing_is_forecast_to_pay_nothing_is_tried() -> None:
@@ -87,10 +87,10 @@ def test_where_nothing_is_forecast_to_pay_nothing_is_tried() -> None:
 
 
 def test_measurement_overrules_the_forecast() -> None:
-    world = World(FAST_LINK, {**FAST_LINK, "terngrad": 0.01})
+    world = World(FAST_LINK, {**FAST_LINK, "terngrad:1": 0.01})
     made = Pilot("balanced", world)
     world.run(made, ENOUGH)
-    assert "terngrad" in world.ran
+    assert "terngrad:1" in world.ran
     assert made.codec == "dense"
     assert made.decision is not None
     assert "plain DDP is quicker" in made.decision.why
@@ -123,7 +123,7 @@ def test_steps_that_take_another_time_make_it_decide_anew() -> None:
     world = World(SLOW_LINK)
     made = Pilot("balanced", world)
     world.run(made, ENOUGH)
-    assert made.codec == "terngrad"
+    assert made.codec == "terngrad:1"
     world.step_s = dict(FAST_LINK)
     world.forecast_s = dict(FAST_LINK)
     world.run(made, 6 * pilot.WINDOW)
@@ -152,7 +152,7 @@ def test_a_decision_is_replayed_on_the_same_link_and_made_anew_on_another() -> N
     resumed = Pilot("balanced", again)
     resumed.load(saved)
     again.run(resumed, 30)
-    assert set(again.ran) == {"terngrad"}
+    assert set(again.ran) == {"terngrad:1"}
     other = World(FAST_LINK)
     other.message_s = 0.0001
     moved = Pilot("balanced", other)
@@ -166,30 +166,30 @@ def test_a_state_of_an_undecided_run_measures_anew() -> None:
     world = World(SLOW_LINK)
     made = Pilot("balanced", world)
     world.run(made, pilot.WARM_UP + pilot.DENSE_STEPS + 3)
-    assert made.codec == "terngrad"
+    assert made.codec == "terngrad:1"
     assert not made.decided
     again = World(SLOW_LINK)
     resumed = Pilot("balanced", again)
     resumed.load(made.state_dict())
     again.run(resumed, ENOUGH)
     assert again.ran[0] == "dense"
-    assert resumed.codec == "terngrad"
+    assert resumed.codec == "terngrad:1"
 
 
-NODES = {**SLOW_LINK, "dense by nodes": 0.7, "qsgd:4 by nodes": 0.22, "terngrad by nodes": 0.15}
+NODES = {**SLOW_LINK, "dense by nodes": 0.7, "qsgd:4 by nodes": 0.22, "terngrad:1 by nodes": 0.15}
 
 
 def test_where_workers_share_nodes_both_ways_are_tried_and_the_quicker_stays() -> None:
     world = World(NODES)
     made = Pilot("balanced", world, nodes=True)
     world.run(made, ENOUGH)
-    assert set(world.ran) == {"dense", "terngrad", "terngrad by nodes", "qsgd:4 by nodes"}
-    assert made.codec == "terngrad by nodes"
-    assert "terngrad by nodes from step" in str(made.decision)
-    flat = World({**NODES, "terngrad by nodes": 0.3, "qsgd:4 by nodes": 0.4})
+    assert set(world.ran) == {"dense", "terngrad:1", "terngrad:1 by nodes", "qsgd:4 by nodes"}
+    assert made.codec == "terngrad:1 by nodes"
+    assert "terngrad:1 by nodes from step" in str(made.decision)
+    flat = World({**NODES, "terngrad:1 by nodes": 0.3, "qsgd:4 by nodes": 0.4})
     made = Pilot("balanced", flat, nodes=True)
     flat.run(made, ENOUGH)
-    assert made.codec == "terngrad"
+    assert made.codec == "terngrad:1"
 
 
 def test_without_nodes_nothing_goes_by_nodes() -> None:
@@ -217,14 +217,14 @@ def test_a_decision_for_nodes_is_replayed_where_there_are_nodes_and_made_anew_el
     resumed = Pilot("balanced", again, nodes=True)
     resumed.load(made.state_dict())
     again.run(resumed, 30)
-    assert set(again.ran) == {"terngrad by nodes"}
+    assert set(again.ran) == {"terngrad:1 by nodes"}
     other = World(NODES)
     moved = Pilot("balanced", other)
     moved.load(made.state_dict())
-    assert other.codec == "terngrad"  # what it held back is loaded into this one
+    assert other.codec == "terngrad:1"  # what it held back is loaded into this one
     other.run(moved, ENOUGH)
     assert other.ran[0] == "dense"
-    assert moved.codec == "terngrad"
+    assert moved.codec == "terngrad:1"
 
 
 def test_the_best_of_either_way_is_tried_if_it_is_within_reach() -> None:

@@ -36,7 +36,7 @@ class TernGrad(Coder):
     A layer with sigma = 0 is not clipped. Wen et al., "TernGrad", NeurIPS 2017.
 
     Unbiased but for what is clipped. A smaller c trades noise for bias: on a Gaussian |Q(g) - g|^2 is
-    1.0 |g|^2 at c = 2.5 and 0.27 |g|^2 at c = 1, where most of it is what was cut off. That makes it a
+    1.0 |g|^2 at c = 2.5 and 0.27 |g|^2 at c = 1, more than half of it what was cut off. That makes it a
     contraction, so below c = 2 what is dropped is held back (memory "residual").
     """
 

@@ -22,9 +22,9 @@ class Candidate:
 
 QUALITIES = ("exact", "safe", "balanced", "aggressive")  # each allows what those before it allow
 
-# Differences to DDP in points of accuracy, seed by seed. CIFAR-10: resnet8-wide, 2,730 steps (docs/choosing.md);
-# short: resnet8 after 390 steps, MNIST: LeNet after 200 (docs/accuracy.md); text: a transformer with AdamW on
-# tiny Shakespeare, in bits a character (docs/choosing.md).
+# Differences to DDP in points of accuracy, seed by seed. CIFAR-10: resnet8-wide, 2,730 steps (choosing.md);
+# short: resnet8 after 390 steps, MNIST: LeNet after 200 (accuracy.md); text: a transformer with AdamW on
+# tiny Shakespeare, in bits a character (choosing.md); both pages are in docs.
 CANDIDATES = (
     Candidate("fp16", "safe", "11 bits of every number are kept; no study"),
     Candidate("qsgd:8", "safe", "finer than qsgd:4; no study of its own"),

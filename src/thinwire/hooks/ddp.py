@@ -27,7 +27,7 @@ from thinwire.texts.names import AUTO
 
 # No `from __future__ import annotations` here: DDP compares the annotations of a hook with the real classes.
 CodecChoice = CodecLike | Mapping[str, CodecLike]
-QUALITY = "balanced"  # of auto
+QUALITY = "safe"  # of auto
 Hook = Callable[[Compressor, GradBucket], torch.futures.Future[torch.Tensor]]
 
 
@@ -126,7 +126,7 @@ def compress(
       codecs ({"fc*": "terngrad", "*": "dense"}). docs/codecs.md has the list. "auto" measures the link, the
       step and the codecs in the first steps and takes what is quickest, plain DDP included; docs/auto.md.
     - `quality`: what "auto" may take: "exact" (nothing but plain DDP), "safe", "balanced" or "aggressive".
-      None: balanced.
+      None: safe.
     - `keep_dense`: which tensors stay dense unless a pattern other than "*" names them: any of "vector"
       (norms, biases), "small", "embedding", "last" (layer). `min_numel`: below so many elements is small.
     - `memory`: what holds back what is not sent: "none", "residual" (error feedback), "momentum" (DGC's; with

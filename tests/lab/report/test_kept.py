@@ -128,3 +128,14 @@ def test_the_command_reads_records_and_says_what_is_missing(tmp_path: Path) -> N
     assert [(row["codec"], row["verdict"]) for row in rows][1] == ("sign", "behind (1 of 3 seeds)")
     assert "`sign`" in page.read_text()
     assert picture.read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize("name", ["accuracy-cifar10", "accuracy-shakespeare"])
+def test_docs_show_what_was_recorded(name: str) -> None:
+    """Red? `thinwire study accuracy docs/records/accuracy-*.jsonl --into docs/choosing.md`, and its picture."""
+    docs = Path(__file__).parents[3] / "docs"
+    page = (docs / "choosing.md").read_text()
+    studies = kept_studies(Records(docs / "records" / f"{name}.jsonl").runs())
+    assert put_table(page, name, "\n".join(map(kept_markdown, studies))) == page
+    picture = docs / "figures" / f"{name}.svg"
+    assert not picture.exists() or KeptPicture(studies[0]).svg() == picture.read_text()

@@ -132,7 +132,7 @@ def test_the_command_reads_records_and_says_what_is_missing(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["accuracy-cifar10", "accuracy-shakespeare"])
 def test_docs_show_what_was_recorded(name: str) -> None:
-    """Red? `thinwire study accuracy docs/records/accuracy-*.jsonl --into docs/choosing.md`, and its picture."""
+    """Red? `thinwire study accuracy docs/records/accuracy-*.jsonl --into docs/choosing.md --picture ...`."""
     docs = Path(__file__).parents[3] / "docs"
     page = (docs / "choosing.md").read_text()
     studies = kept_studies(Records(docs / "records" / f"{name}.jsonl").runs())

@@ -1,0 +1,17 @@
+"""The ledger: all claims, in the order of their papers."""
+
+from __future__ import annotations
+
+from thinwire.errors import LabError
+from thinwire.lab.claims import terngrad_workers
+from thinwire.lab.claims.claim import Claim
+
+CLAIMS: tuple[Claim, ...] = (*terngrad_workers.CLAIMS,)
+
+
+def find_claim(id: str) -> Claim:
+    """The claim of that id."""
+    found = {claim.id: claim for claim in CLAIMS}
+    if id not in found:
+        raise LabError(f"there is no claim {id!r}: known are {', '.join(found)}")
+    return found[id]

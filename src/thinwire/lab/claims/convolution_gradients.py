@@ -90,14 +90,13 @@ def look(learning: Sequence[Tensor], later: dict[int, Tensor], generator: torch.
     mean, basis, energies = principal(samples)
     even = principal(torch.cat([x[0::2] for x in learning]))
     odd = torch.cat([x[1::2] for x in learning])
-    order = [torch.randperm(samples.numel(), generator=generator)[: samples.numel()] for _ in range(1)][0]
-    shuffled = samples.flatten()[order].view_as(samples)
+    shuffled = samples.flatten()[torch.randperm(samples.numel(), generator=generator)].view_as(samples)
     return {
         "slices": len(samples),
         "spectrum": [_digits(float(e)) for e in (energies / energies.sum())[:SPECTRUM_POINTS]],
         "by_age": {str(age): captured(x, mean, basis) for age, x in later.items()},
         "other_slices": captured(odd, even[0], even[1]),
-        "shuffled": captured(shuffled, *principal(shuffled)[:2]),
+        "shuffled": captured(shuffled[1::2], *principal(shuffled[0::2])[:2]),
     }
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from thinwire.errors import LabError
-from thinwire.lab.claims import terngrad_workers
+from thinwire.lab.claims import fft_errors, gradiveq_correlation, terngrad_gradients, terngrad_workers
 from thinwire.lab.claims.claim import Claim
 
-CLAIMS: tuple[Claim, ...] = (*terngrad_workers.CLAIMS,)
+CLAIMS: tuple[Claim, ...] = (
+    *terngrad_workers.CLAIMS,
+    *terngrad_gradients.CLAIMS,
+    *gradiveq_correlation.CLAIMS,
+    *fft_errors.CLAIMS,
+)
 
 
 def find_claim(id: str) -> Claim:

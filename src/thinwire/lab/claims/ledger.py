@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from thinwire.errors import LabError
-from thinwire.lab.claims import fft_errors, gradiveq_correlation, terngrad_gradients, terngrad_workers
+from thinwire.lab.claims import (
+    baselines,
+    fft_errors,
+    fft_theta,
+    gradiveq_correlation,
+    gradiveq_training,
+    terngrad_gradients,
+    terngrad_nets,
+    terngrad_workers,
+)
 from thinwire.lab.claims.claim import Claim
 
 CLAIMS: tuple[Claim, ...] = (
     *terngrad_workers.CLAIMS,
+    *terngrad_nets.CLAIMS,
     *terngrad_gradients.CLAIMS,
     *gradiveq_correlation.CLAIMS,
+    *gradiveq_training.CLAIMS,
     *fft_errors.CLAIMS,
+    *fft_theta.CLAIMS,
+    *baselines.CLAIMS,
 )
 
 

@@ -1,0 +1,170 @@
+"""TernGrad's larger nets: CifarNet with Adam, and an AlexNet with and without clipping and dropout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from thinwire.lab.claims.claim import Claim
+from thinwire.lab.claims.evidence import Evidence
+from thinwire.lab.claims.judgement import Judge, Judgement, graded
+from thinwire.lab.claims.points import points_spread
+from thinwire.lab.claims.training import Trainings
+from thinwire.lab.run.recipe import Recipe
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+UNCLIPPED = "terngrad:clip=off"
+LITTLE_DROPOUT, MUCH_DROPOUT = "alexnet", "alexnet-dropout"  # 0.2 and 0.5
+LEVEL = -0.005  # what still counts as no loss
+ADAM_STEPS, LARGE_STEPS = 120, 40
+
+
+def cifarnet(codec: str, workers: int, batch: int, steps: int) -> Recipe:
+    """Adam with five times the paper's rate, for runs a thousand times as short."""
+    return Recipe(
+        "cifar10",
+        "cifarnet",
+        epochs=1,
+        steps=steps,
+        batch=batch,
+        workers=workers,
+        lr=1e-3,
+        optimizer="adam",
+        codec=codec,
+        evaluations=1,
+    )
+
+
+def alexnet(codec: str, model: str) -> Recipe:
+    """Two workers by SGD with momentum."""
+    return Recipe(
+        "cifar10",
+        model,
+        epochs=1,
+        steps=200,
+        batch=32,
+        workers=2,
+        lr=0.02,
+        codec=codec,
+        weight_decay=5e-4,
+        evaluations=1,
+    )
+
+
+def judge_loss(paper: float) -> Judge:
+    """Reproduced if the mean difference is not below the paper's, partly if not below twice that."""
+
+    def judge(evidence: Evidence) -> Judgement:
+        difference = evidence.where(codec="terngrad").minus(evidence.where(codec="dense"), "accuracy")
+        dense = evidence.where(codec="dense").result("accuracy")
+        measured = f"{points_spread(difference)} points against float ({dense.mean:.1%})"
+        return Judgement(measured, graded(difference.mean >= paper, difference.mean >= 2 * paper))
+
+    return judge
+
+
+def judge_clipping(evidence: Evidence) -> Judgement:
+    """Reproduced if clipping is better with every seed, and level with float."""
+    clipped, unclipped = evidence.where(codec="terngrad"), evidence.where(codec=UNCLIPPED)
+    gain = clipped.minus(unclipped, "accuracy")
+    loss = clipped.minus(evidence.where(codec="dense"), "accuracy")
+    measured = (
+        f"clipping gains {points_spread(gain)} points; with it {points_spread(loss)} against float, without it "
+        f"{points_spread(unclipped.minus(evidence.where(codec='dense'), 'accuracy'))}"
+    )
+    holds = [min(gain.values) > 0, loss.mean >= LEVEL]
+    because = "" if all(holds) else "clipping helps" if holds[0] else "clipping did not help in every run"
+    return Judgement(measured, graded(all(holds), any(holds)), because)
+
+
+def judge_dropout(evidence: Evidence) -> Judgement:
+    """Reproduced if less dropout helps TernGrad with every seed, and more than it helps float."""
+    gains = {}
+    for codec in ("terngrad", "dense"):
+        own = evidence.where(codec=codec)
+        gains[codec] = own.where(model=LITTLE_DROPOUT).minus(own.where(model=MUCH_DROPOUT), "accuracy")
+    measured = (
+        f"dropout 0.2 instead of 0.5 gives TernGrad {points_spread(gains['terngrad'])} points, float "
+        f"{points_spread(gains['dense'])}"
+    )
+    helps = min(gains["terngrad"].values) > 0
+    more = all(t > d for t, d in zip(gains["terngrad"].values, gains["dense"].values, strict=True))
+    because = "" if helps and more else "it helps float as much" if helps else "it does not help in every run"
+    return Judgement(measured, graded(helps and more, helps), because)
+
+
+def plot_alexnet(evidence: Evidence, figure: Figure) -> None:
+    """A dot for every run."""
+    axes = figure.subplots()
+    names = {
+        "float, dropout 0.5": ("dense", MUCH_DROPOUT),
+        "float, dropout 0.2": ("dense", LITTLE_DROPOUT),
+        "TernGrad, dropout 0.5": ("terngrad", MUCH_DROPOUT),
+        "TernGrad, dropout 0.2": ("terngrad", LITTLE_DROPOUT),
+        "not clipped, dropout 0.2": (UNCLIPPED, LITTLE_DROPOUT),
+    }
+    for row, (codec, model) in enumerate(names.values()):
+        found = evidence.where(codec=codec, model=model).result("accuracy").values
+        axes.plot([100 * value for value in found], [row] * len(found), "o", color="#0072b2")
+    axes.set_yticks(range(len(names)), list(names))
+    axes.set(xlabel="test accuracy, percent")
+
+
+ALEXNET = Trainings(
+    [
+        *(
+            alexnet(codec, model)
+            for codec in ("dense", "terngrad")
+            for model in (LITTLE_DROPOUT, MUCH_DROPOUT)
+        ),
+        alexnet(UNCLIPPED, LITTLE_DROPOUT),
+    ]
+)
+ALEXNET_SCALED_DOWN = (
+    "AlexNet's shape for 32x32 pictures (5.8 M parameters) on CIFAR-10 instead of ImageNet, 2 workers with 32 "
+    "examples each (paper: 128), 200 steps (paper: 370,000), a quarter of an epoch: nothing is overfitted yet"
+)
+
+CLAIMS = (
+    Claim(
+        id="terngrad-adam-small-batch",
+        paper="TernGrad",
+        place="Table 1",
+        text="CifarNet on CIFAR-10 by Adam, 2 workers, total batch 128, loses 0.92 points.",
+        scaled_down=f"{ADAM_STEPS} steps (paper: 300,000) at 5 times the rate; no augmentation, no weight decay",
+        study=Trainings([cifarnet(codec, 2, 64, ADAM_STEPS) for codec in ("dense", "terngrad")]),
+        judge=judge_loss(-0.0092),
+    ),
+    Claim(
+        id="terngrad-adam-large-batch",
+        paper="TernGrad",
+        place="Table 1",
+        text="CifarNet on CIFAR-10 by Adam, 16 workers, total batch 2048, loses 0.39 points.",
+        scaled_down=(
+            f"total batch 512, {LARGE_STEPS} steps (paper: 18,750) at 5 times the rate; no augmentation, no weight "
+            "decay"
+        ),
+        study=Trainings([cifarnet(codec, 16, 32, LARGE_STEPS) for codec in ("dense", "terngrad")]),
+        judge=judge_loss(-0.0039),
+    ),
+    Claim(
+        id="terngrad-clipping",
+        paper="TernGrad",
+        place="Table 2",
+        text="AlexNet with clipped ternary gradients is level with float; without clipping it loses 2.7 points.",
+        scaled_down=ALEXNET_SCALED_DOWN,
+        study=ALEXNET,
+        judge=lambda evidence: judge_clipping(evidence.where(model=LITTLE_DROPOUT)),
+        plot=plot_alexnet,
+    ),
+    Claim(
+        id="terngrad-dropout",
+        paper="TernGrad",
+        place="section 5, AlexNet",
+        text="Ternary gradients regularise by themselves: AlexNet needs less dropout with them (0.2, not 0.5).",
+        scaled_down=ALEXNET_SCALED_DOWN,
+        study=ALEXNET,
+        judge=judge_dropout,
+    ),
+)

@@ -117,7 +117,7 @@ def _print_ledger(settled: Sequence[Settled]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=True, padding=(0, 1, 1, 0))
-    table.add_column("id / paper", no_wrap=True)
+    table.add_column("id / paper", no_wrap=True, min_width=26)
     table.add_column("claim / measured / verdict")
     for one in settled:
         claim, judged = one.claim, one.judgement
@@ -126,7 +126,7 @@ def _print_ledger(settled: Sequence[Settled]) -> None:
             f"[dim]{escape(judged.measured)}[/]",
             f"[bold]{judged.word}[/]{escape(judged.verdict[len(judged.word) :])}",
         )
-        table.add_row(f"[bold]{claim.id}[/]\n[dim]{claim.paper}, {claim.place}[/]", "\n".join(texts))
+        table.add_row(f"[bold]{claim.id}[/]\n[dim]{claim.paper}[/]", "\n".join(texts))
     Console().print(table, highlight=False)
     words = [one.judgement.word for one in settled]
     counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))

@@ -14,7 +14,7 @@ from thinwire.lab.claims.run import Measured
 from thinwire.lab.claims.training import Trainings
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 LEVEL, NEAR = -0.005, -0.01
 FEEDBACK, NO_FEEDBACK = "sign", "sign @ memory=none"
@@ -89,7 +89,9 @@ CLAIMS = (
         paper="DGC",
         place="experiments",
         text="Sending 0.1 % of the gradients with momentum correction keeps the accuracy.",
-        scaled_down=f"{SCALED_DOWN} (paper: ResNet-50 on ImageNet), warm-up of 60 steps (paper: 4 to 5 epochs)",
+        scaled_down=(
+            f"{SCALED_DOWN} (paper: ResNet-50 on ImageNet), warm-up of 60 steps (paper: 4 to 5 epochs)"
+        ),
         study=_study([DGC]),
         judge=judge_level(DGC),
     ),

@@ -37,4 +37,6 @@ class Claim:
     @property
     def command(self) -> str:
         """What a user types to check it."""
+        if self.study.command:
+            return self.study.command
         return f"thinwire claims run {self.id}" + (" --data DIR" if self.study.needs_data else "")

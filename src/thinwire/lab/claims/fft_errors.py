@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 STUDY = CompressedGradients(("mnist", "cifar10:cifarnet", "shakespeare"), steps=60)
 SCALED_DOWN = (
-    "LeNet on MNIST, CifarNet on CIFAR-10 and a character transformer, 60 steps each, one gradient early, midway and late "
+    "LeNet on MNIST, CifarNet on CIFAR-10 and a character transformer, 60 steps each, one gradient early, "
+    "midway and late "
     "(paper: AlexNet on ImageNet, ResNet-32 on CIFAR-10); rivals in our implementation"
 )
 NOT_RIVALS = ("rangefloat",)
@@ -81,7 +82,8 @@ def judge_formats(evidence: Evidence) -> Judgement:
         ratio for (bits, name), own in ratios.items() if (bits, name) == (8, "e4m3 scaled") for ratio in own
     ]
     measured = (
-        f"errs less in {sum(won.values())} of {sum(map(len, ratios.values()))} comparisons; at 8 bits {min(eight):.2f} to "
+        f"errs less in {sum(won.values())} of {sum(map(len, ratios.values()))} comparisons; at 8 bits "
+        f"{min(eight):.2f} to "
         f"{max(eight):.2f} times the error of scaled e4m3"
     )
     because = f"loses to {', '.join(lost)}" if lost else ""

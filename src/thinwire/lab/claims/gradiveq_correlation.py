@@ -36,7 +36,8 @@ STUDY = ConvolutionGradients(
     ages=AGES,
 )
 SCALED_DOWN = (
-    "a residual net of 0.52 M parameters on CIFAR-10 (paper: ResNet-32 and VGG-16 on CIFAR-100), 310 steps of 64 examples; slices "
+    "a residual net of 0.52 M parameters on CIFAR-10 (paper: ResNet-32 and VGG-16 on CIFAR-100), 310 steps "
+    "of 64 examples; slices "
     "of 256, basis learnt in 50 steps (paper: 512 and 100, as far as we know)"
 )
 
@@ -65,7 +66,8 @@ def judge_correlation(evidence: Evidence) -> Judgement:
     """
     next_step, shuffled = captured(evidence, "by_age", "1"), captured(evidence, "shuffled")
     measured = (
-        f"an eighth of the directions captures {_range(next_step)} (median {next_step.median:.0%}) of the next "
+        f"an eighth of the directions captures {_range(next_step)} (median {next_step.median:.0%}) of the "
+        "next "
         f"gradient's energy, by layer; {_range(shuffled)} of the same numbers shuffled"
     )
     correlated = min(next_step.values) >= 2 * max(shuffled.values)
@@ -102,7 +104,8 @@ def judge_space(evidence: Evidence) -> Judgement:
     fresh, others = captured(evidence, "by_age", "1"), captured(evidence, "other_slices")
     gaps = Spread.of(a - b for a, b in zip(fresh.values, others.values, strict=True))
     measured = (
-        f"a basis of every other slice captures {_range(others)} of those left out, {100 * gaps.mean:.1f} points less than "
+        f"a basis of every other slice captures {_range(others)} of those left out, {100 * gaps.mean:.1f} "
+        "points less than "
         f"one of all slices of the next step (worst layer {100 * max(gaps.values):.1f})"
     )
     return Judgement(measured, graded(max(gaps.values) <= FEW_LOST, gaps.mean <= FEW_LOST))
@@ -155,7 +158,10 @@ CLAIMS = (
         id="gradiveq-correlation",
         paper="GradiVeQ",
         place="section 3, observations",
-        text="Gradients of convolutions are so strongly correlated that an eighth of the directions holds nearly all of them.",
+        text=(
+            "Gradients of convolutions are so strongly correlated that an eighth of the directions holds "
+            "nearly all of them."
+        ),
         scaled_down=SCALED_DOWN,
         study=STUDY,
         judge=judge_correlation,

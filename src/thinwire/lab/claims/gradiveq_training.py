@@ -29,7 +29,8 @@ def judge_chain(evidence: Evidence) -> Judgement:
     difference = chained.minus(alone, "accuracy")
     fewer = [own.values(fewer_bytes).mean for own in (alone, chained)]
     measured = (
-        f"with QSGD {points_spread(difference)} points against GradiVeQ alone; {fewer[0]:.1f} times fewer bytes become "
+        f"with QSGD {points_spread(difference)} points against GradiVeQ alone; {fewer[0]:.1f} times fewer "
+        "bytes become "
         f"{fewer[1]:.1f} times, dense steps included"
     )
     holds = [difference.mean >= LEVEL, fewer[1] >= 2 * fewer[0]]
@@ -70,8 +71,8 @@ def judge_accuracy(evidence: Evidence) -> Judgement:
     mean, fewer = differences[best].mean, evidence.where(codec=best).values(fewer_bytes).mean
     others = ", ".join(f"{c}: {points_spread(differences[c])}" for c in sorted(codecs - {best}))
     measured = (
-        f"{best}: {points_spread(differences[best])} points against float, {most} seeds, {fewer:.1f} times fewer bytes"
-        + (f"; {others}" if others else "")
+        f"{best}: {points_spread(differences[best])} points against float, {most} seeds, {fewer:.1f} times "
+        "fewer bytes" + (f"; {others}" if others else "")
     )
     return Judgement(measured, graded(mean >= LEVEL, mean >= NEAR))
 
@@ -83,7 +84,8 @@ CLAIMS = (
         place="abstract",
         text="Compressing by 8 costs no noticeable accuracy.",
         scaled_down=(
-            "CIFAR-10 with a residual net of 0.52 M parameters, 4 virtual workers, 7 epochs (paper: CIFAR-100, ResNet-32 and "
+            "CIFAR-10 with a residual net of 0.52 M parameters, 4 virtual workers, 7 epochs (paper: "
+            "CIFAR-100, ResNet-32 and "
             "VGG-16, to convergence)"
         ),
         study=Recorded(
@@ -99,7 +101,9 @@ CLAIMS = (
         paper="GradiVeQ",
         place="abstract",
         text="GradiVeQ can be combined with QSGD for further compression.",
-        scaled_down=f"{SCALED_DOWN}; all layers, slices of a row (paper: convolutions of ResNet-32 on CIFAR-100)",
+        scaled_down=(
+            f"{SCALED_DOWN}; all layers, slices of a row (paper: convolutions of ResNet-32 on CIFAR-100)"
+        ),
         study=Trainings([mnist_recipe(codec) for codec in (ALONE, CHAINED)]),
         judge=judge_chain,
     ),

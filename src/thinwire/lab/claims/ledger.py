@@ -7,8 +7,11 @@ from thinwire.lab.claims import (
     baselines,
     fft_errors,
     fft_theta,
+    figure5,
     gradiveq_correlation,
     gradiveq_training,
+    private_records,
+    speed,
     terngrad_gradients,
     terngrad_nets,
     terngrad_workers,
@@ -19,11 +22,16 @@ CLAIMS: tuple[Claim, ...] = (
     *terngrad_workers.CLAIMS,
     *terngrad_nets.CLAIMS,
     *terngrad_gradients.CLAIMS,
+    *figure5.CLAIMS,
+    *speed.TERNGRAD,
     *gradiveq_correlation.CLAIMS,
     *gradiveq_training.CLAIMS,
+    *speed.GRADIVEQ,
     *fft_errors.CLAIMS,
     *fft_theta.CLAIMS,
+    *speed.FFT_CLAIMS,
     *baselines.CLAIMS,
+    *private_records.CLAIMS,
 )
 
 

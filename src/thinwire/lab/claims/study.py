@@ -20,7 +20,16 @@ class Study(ABC):
     """Knows its runs before any of them is made."""
 
     needs_data = False
-    untestable = ""  # why nothing here could settle it
+
+    @property
+    def command(self) -> str:
+        """The command that makes the runs, if it is not that of the claims."""
+        return ""
+
+    @property
+    def untestable(self) -> str:
+        """Why nothing that could be run here would tell; empty if something would."""
+        return ""
 
     @abstractmethod
     def runs(self, seed: int) -> Sequence[Run]:
@@ -46,8 +55,12 @@ class Recorded(Study):
     """Runs that another command makes and writes down; here they are read."""
 
     file: str
-    command: str
+    made_by: str
     read: Callable[[Path], Sequence[Measured]]
+
+    @property
+    def command(self) -> str:
+        return self.made_by
 
     def runs(self, seed: int) -> Sequence[Run]:
         raise LabError(f"these runs are made by another command, which writes {self.file}: {self.command}")
@@ -64,7 +77,11 @@ class Recorded(Study):
 class Untestable(Study):
     """Nothing here could be run that would tell."""
 
-    untestable: str
+    why: str
+
+    @property
+    def untestable(self) -> str:
+        return self.why
 
     def runs(self, seed: int) -> Sequence[Run]:
         raise LabError(f"this cannot be tested here: {self.untestable}")

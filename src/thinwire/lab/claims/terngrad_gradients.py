@@ -35,7 +35,8 @@ STUDY = TernaryGradients(
     (CONVOLUTION, FIRST_FULL),
 )
 SCALED_DOWN = (
-    "AlexNet's shape for 32x32 pictures (5.8 M parameters) on CIFAR-10 instead of AlexNet on ImageNet, 2 workers with "
+    "AlexNet's shape for 32x32 pictures (5.8 M parameters) on CIFAR-10 instead of AlexNet on ImageNet, 2 "
+    "workers with "
     "32 examples each, 200 steps (paper: 185,000 and more), looked at after 5, 50 and 100 % of them"
 )
 
@@ -60,7 +61,8 @@ def judge_scales(evidence: Evidence) -> Judgement:
     ratios = of_moments(evidence, lambda m: m["errors"]["one scale"] / m["errors"]["own scales"])
     own = of_moments(evidence, lambda m: m["errors"]["own scales"])
     measured = (
-        f"one scale for all layers errs {min(ratios.values):.2f} to {max(ratios.values):.2f} times as much as one "
+        f"one scale for all layers errs {min(ratios.values):.2f} to {max(ratios.values):.2f} times as much "
+        "as one "
         f"for every layer (relative error {own.median:.2f} in the median)"
     )
     return Judgement(
@@ -192,7 +194,10 @@ CLAIMS = (
         id="terngrad-histograms",
         paper="TernGrad",
         place="Figure 2",
-        text="Gradients are bell-shaped, so clipping at 2.5 sigma touches few; 3 levels are sent, and the mean of N workers has at most 2N + 1.",
+        text=(
+            "Gradients are bell-shaped, so clipping at 2.5 sigma touches few; 3 levels are sent, and the "
+            "mean of N workers has at most 2N + 1."
+        ),
         scaled_down=SCALED_DOWN,
         study=STUDY,
         judge=judge_histograms,
@@ -202,7 +207,10 @@ CLAIMS = (
         id="terngrad-clipping-cost",
         paper="TernGrad",
         place="section 3, gradient clipping (poster)",
-        text="Clipping at 2.5 sigma changes a gradient's length by 1 to 1.5 % and its direction by 2 to 3 degrees.",
+        text=(
+            "Clipping at 2.5 sigma changes a gradient's length by 1 to 1.5 % and its direction by 2 to 3 "
+            "degrees."
+        ),
         scaled_down=SCALED_DOWN,
         study=STUDY,
         judge=judge_clipping_cost,

@@ -70,7 +70,8 @@ def judge_clipping(evidence: Evidence) -> Judgement:
     gain = clipped.minus(unclipped, "accuracy")
     loss = clipped.minus(evidence.where(codec="dense"), "accuracy")
     measured = (
-        f"clipping gains {points_spread(gain)} points; with it {points_spread(loss)} against float, without it "
+        f"clipping gains {points_spread(gain)} points; with it {points_spread(loss)} against float, "
+        "without it "
         f"{points_spread(unclipped.minus(evidence.where(codec='dense'), 'accuracy'))}"
     )
     holds = [min(gain.values) > 0, loss.mean >= LEVEL]
@@ -122,7 +123,8 @@ ALEXNET = Trainings(
     ]
 )
 ALEXNET_SCALED_DOWN = (
-    "AlexNet's shape for 32x32 pictures (5.8 M parameters) on CIFAR-10 instead of ImageNet, 2 workers with 32 "
+    "AlexNet's shape for 32x32 pictures (5.8 M parameters) on CIFAR-10 instead of ImageNet, 2 workers with "
+    "32 "
     "examples each (paper: 128), 200 steps (paper: 370,000), a quarter of an epoch: nothing is overfitted yet"
 )
 
@@ -132,7 +134,9 @@ CLAIMS = (
         paper="TernGrad",
         place="Table 1",
         text="CifarNet on CIFAR-10 by Adam, 2 workers, total batch 128, loses 0.92 points.",
-        scaled_down=f"{ADAM_STEPS} steps (paper: 300,000) at 5 times the rate; no augmentation, no weight decay",
+        scaled_down=(
+            f"{ADAM_STEPS} steps (paper: 300,000) at 5 times the rate; no augmentation, no weight decay"
+        ),
         study=Trainings([cifarnet(codec, 2, 64, ADAM_STEPS) for codec in ("dense", "terngrad")]),
         judge=judge_loss(-0.0092),
     ),
@@ -142,7 +146,8 @@ CLAIMS = (
         place="Table 1",
         text="CifarNet on CIFAR-10 by Adam, 16 workers, total batch 2048, loses 0.39 points.",
         scaled_down=(
-            f"total batch 512, {LARGE_STEPS} steps (paper: 18,750) at 5 times the rate; no augmentation, no weight "
+            f"total batch 512, {LARGE_STEPS} steps (paper: 18,750) at 5 times the rate; no augmentation, "
+            "no weight "
             "decay"
         ),
         study=Trainings([cifarnet(codec, 16, 32, LARGE_STEPS) for codec in ("dense", "terngrad")]),
@@ -152,7 +157,10 @@ CLAIMS = (
         id="terngrad-clipping",
         paper="TernGrad",
         place="Table 2",
-        text="AlexNet with clipped ternary gradients is level with float; without clipping it loses 2.7 points.",
+        text=(
+            "AlexNet with clipped ternary gradients is level with float; without clipping it loses 2.7 "
+            "points."
+        ),
         scaled_down=ALEXNET_SCALED_DOWN,
         study=ALEXNET,
         judge=lambda evidence: judge_clipping(evidence.where(model=LITTLE_DROPOUT)),
@@ -162,7 +170,9 @@ CLAIMS = (
         id="terngrad-dropout",
         paper="TernGrad",
         place="section 5, AlexNet",
-        text="Ternary gradients regularise by themselves: AlexNet needs less dropout with them (0.2, not 0.5).",
+        text=(
+            "Ternary gradients regularise by themselves: AlexNet needs less dropout with them (0.2, not 0.5)."
+        ),
         scaled_down=ALEXNET_SCALED_DOWN,
         study=ALEXNET,
         judge=judge_dropout,

@@ -80,12 +80,15 @@ CLAIMS = (
         paper="TernGrad",
         place="Figure 3",
         text=(
-            "LeNet on MNIST keeps its accuracy (+0.15 to -0.22 points) with 2 to 64 workers, by momentum and by "
+            "LeNet on MNIST keeps its accuracy (+0.15 to -0.22 points) with 2 to 64 workers, by momentum "
+            "and by "
             "vanilla SGD."
         ),
         scaled_down=(
-            f"{STEPS} steps (paper: 10,000), N = 2, 4, 16, 64; the last layer stays dense (the paper's script "
-            "makes it ternary too); float is run with 4 workers only, since its mean over the same 64 examples "
+            f"{STEPS} steps (paper: 10,000), N = 2, 4, 16, 64; the last layer stays dense (the paper's "
+            "script "
+            "makes it ternary too); float is run with 4 workers only, since its mean over the same 64 "
+            "examples "
             "does not depend on their number"
         ),
         study=Trainings(_recipes()),

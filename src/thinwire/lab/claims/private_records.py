@@ -50,8 +50,10 @@ def judge_bytes(evidence: Evidence) -> Judgement:
     sirnn, same, ours = (
         evidence.where(rung=rung).result("bytes").mean for rung in (SIRNN, OURS_LIKE_FOR_LIKE, OURS)
     )
-    measured = f"{sirnn / same:.1f}x fewer bytes than SiRNN at 16 bits with the same oblivious transfers, "
+    measured = (
+        f"{sirnn / same:.1f}x fewer bytes than SiRNN at 16 bits with the same oblivious transfers, "
         f"{sirnn / ours:.1f}x with ours"
+    )
     return Judgement(measured, graded(sirnn / same >= PAPER_BYTES, sirnn / same > 1))
 
 
@@ -70,8 +72,10 @@ def judge_latency(evidence: Evidence) -> Judgement:
     """Reproduced if 8.7 is reached in every repetition."""
     sirnn, ours = (evidence.where(rung=rung).result("seconds") for rung in (SIRNN, OURS))
     factors = [a / b for a, b in zip(sirnn.values, ours.values, strict=True)]
-    measured = f"{min(factors):.1f}x to {max(factors):.1f}x ({sirnn.mean:.0f} s against {ours.mean:.1f} s) "
+    measured = (
+        f"{min(factors):.1f}x to {max(factors):.1f}x ({sirnn.mean:.0f} s against {ours.mean:.1f} s) "
         "at 320 Mbit/s and 2 ms"
+    )
     return Judgement(measured, graded(min(factors) >= PAPER_LATENCY, min(factors) > 1))
 
 

@@ -18,8 +18,8 @@ HEAD = f"""# The papers' claims, settled here
 Made by `thinwire claims page` of the records in [records](records); do not edit. A verdict is computed from
 recorded runs and begins with one of {", ".join(Word)}.
 With fewer than {MIN_SEEDS} seeds, or if it is not said what was scaled down, a claim is open. "±" is the
-standard deviation over seeds; differences are in points of accuracy, seed by seed. What counts as reproduced is
-written in the judge's docstring (`src/thinwire/lab/claims`).
+standard deviation over seeds; differences are in points of accuracy, seed by seed. What counts as
+reproduced is written in the judge's docstring (`src/thinwire/lab/claims`).
 """
 
 

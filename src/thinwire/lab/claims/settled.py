@@ -42,8 +42,8 @@ def settle(claim: Claim, folder: Path) -> Settled:
     """The one place where it is decided whether there is enough for a verdict.
 
     1. what cannot be tested here says why
-    2. without a word on what was scaled down, without runs, or with fewer than two seeds a claim is open, unless
-       nothing in it is drawn at random
+    2. without a word on what was scaled down, without runs, or with fewer than two seeds a claim is open,
+       unless nothing in it is drawn at random
     3. else the judge decides
     """
     evidence = claim.study.evidence(folder)

@@ -83,6 +83,9 @@ class Untestable(Study):
     def untestable(self) -> str:
         return self.why
 
+    def evidence(self, folder: Path) -> Evidence:
+        return Evidence([])
+
     def runs(self, seed: int) -> Sequence[Run]:
         raise LabError(f"this cannot be tested here: {self.untestable}")
 

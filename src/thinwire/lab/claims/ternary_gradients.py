@@ -91,7 +91,7 @@ def look(own: Tensor, mean: Tensor, generator: torch.Generator) -> dict[str, Any
     return {
         "histograms": {name: histogram(part, LIMIT * sigma) for name, part in parts.items()},
         "levels": {
-            name: len(part.unique()) for name, part in parts.items() if name in ("ternary", "averaged")
+            name: len(set(part.tolist())) for name, part in parts.items() if name in ("ternary", "averaged")
         },
         "clipped": _digits(float((own.abs() > CLIP * sigma).float().mean())),
         "shortened": _digits(1 - float(clipped.norm() / own.norm())),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 UNCLIPPED = "terngrad:clip=off"
 LITTLE_DROPOUT, MUCH_DROPOUT = "alexnet", "alexnet-dropout"  # 0.2 and 0.5
 LEVEL = -0.005  # what still counts as no loss
-ADAM_STEPS, LARGE_STEPS = 120, 40
+ADAM_STEPS, LARGE_STEPS = 80, 20
 
 
 def cifarnet(codec: str, workers: int, batch: int, steps: int) -> Recipe:

@@ -61,12 +61,13 @@ def judge_figure(evidence: Evidence) -> Judgement:
 
 def judge_vgg(evidence: Evidence) -> Judgement:
     """Reproduced if the model gives VGG-A at 512 GPUs with InfiniBand twice the throughput."""
-    cells = [c for c in evidence.measured[0].result["cells"] if (c["network"], c["gpus"]) == ("VGG-A", 512)]
-    own = [c for c in cells if c["cluster"] == "InfiniBand"]
-    model = {c["wire"]: c["model"] for c in own}
-    paper = {c["wire"]: c["paper"] for c in own}
-    factor = max(model.values()) / min(model.values())
-    measured = f"{factor:.2f}x by the model, {max(paper.values()) / min(paper.values()):.2f}x on the poster"
+    own = {
+        cell["wire"]: cell
+        for cell in evidence.measured[0].result["cells"]
+        if (cell["cluster"], cell["network"], cell["gpus"]) == ("InfiniBand", "vgg-a", 512)
+    }
+    factor, paper = (own["ternary"][whose] / own["float"][whose] for whose in ("model", "paper"))
+    measured = f"{factor:.2f}x by the model, {paper:.2f}x on the poster"
     return Judgement(
         measured, graded(factor >= PAPER_VGG, factor > 1), "by the model; no such cluster is at hand"
     )

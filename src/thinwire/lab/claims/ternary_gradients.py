@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -91,7 +92,9 @@ def look(own: Tensor, mean: Tensor, generator: torch.Generator) -> dict[str, Any
     return {
         "histograms": {name: histogram(part, LIMIT * sigma) for name, part in parts.items()},
         "levels": {
-            name: len(set(part.tolist())) for name, part in parts.items() if name in ("ternary", "averaged")
+            name: int(np.unique(part.numpy()).size)
+            for name, part in parts.items()
+            if name in ("ternary", "averaged")
         },
         "clipped": _digits(float((own.abs() > CLIP * sigma).float().mean())),
         "shortened": _digits(1 - float(clipped.norm() / own.norm())),

@@ -24,7 +24,7 @@ STUDY = TernaryGradients(
         "cifar10",
         "alexnet",
         epochs=1,
-        steps=200,
+        steps=80,
         batch=32,
         workers=WORKERS,
         lr=0.02,
@@ -37,7 +37,7 @@ STUDY = TernaryGradients(
 SCALED_DOWN = (
     "AlexNet's shape for 32x32 pictures (5.8 M parameters) on CIFAR-10 instead of AlexNet on ImageNet, 2 "
     "workers with "
-    "32 examples each, 200 steps (paper: 185,000 and more), looked at after 5, 50 and 100 % of them"
+    "32 examples each, 80 steps (paper: 185,000 and more), looked at after 5, 50 and 100 % of them"
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from thinwire.lab.claims.rounded import rounded
 from thinwire.lab.claims.run import Result, Run
 from thinwire.lab.claims.study import Study, Tell
 from thinwire.lab.study.errors import TARGETS, find_errors
@@ -48,21 +49,17 @@ def _looked_at(snapshot: Snapshot, run: Run, tell: Tell) -> dict[str, Any]:
     methods = [METHODS[name] for name in run.settings["methods"]]
     finding = find_errors(snapshot, methods, TARGETS, run.seed)
     errors = [
-        {"method": e.method, "target": e.target, "meets": e.meets, "error": _digits(e.error)}
+        {"method": e.method, "target": e.target, "meets": e.meets, "error": rounded(e.error)}
         for e in finding.errors
     ]
     formats = [
-        {"format": f.format, "bits": f.bits, "error": _digits(f.error), "underflow": _digits(f.underflow)}
+        {"format": f.format, "bits": f.bits, "error": rounded(f.error), "underflow": rounded(f.underflow)}
         for f in measure_formats(snapshot)
     ]
     return {
         "moment": snapshot.moment,
-        "loss": _digits(snapshot.loss),
-        "lag1": _digits(finding.correlation.lag1),
+        "loss": rounded(snapshot.loss),
+        "lag1": rounded(finding.correlation.lag1),
         "errors": errors,
         "formats": formats,
     }
-
-
-def _digits(value: float) -> float:
-    return float(f"{value:.5g}")

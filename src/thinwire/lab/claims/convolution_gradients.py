@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from thinwire.lab.claims.rounded import rounded
 from thinwire.lab.claims.run import Result, Run
 from thinwire.lab.claims.study import Study, Tell
 from thinwire.lab.claims.training import settings_of
@@ -93,7 +94,7 @@ def look(learning: Sequence[Tensor], later: dict[int, Tensor], generator: torch.
     shuffled = samples.flatten()[torch.randperm(samples.numel(), generator=generator)].view_as(samples)
     return {
         "slices": len(samples),
-        "spectrum": [_digits(float(e)) for e in (energies / energies.sum())[:SPECTRUM_POINTS]],
+        "spectrum": [rounded(float(e)) for e in (energies / energies.sum())[:SPECTRUM_POINTS]],
         "by_age": {str(age): captured(x, mean, basis) for age, x in later.items()},
         "other_slices": captured(odd, even[0], even[1]),
         "shuffled": captured(shuffled[1::2], *principal(shuffled[0::2])[:2]),
@@ -117,8 +118,4 @@ def captured(samples: Tensor, mean: Tensor, basis: Tensor) -> dict[str, float]:
     energy = float(x.square().sum())
     parts = ((x - mean) @ basis).square().sum(0).cumsum(0)
     lost = float((x - mean).square().sum()) - parts
-    return {f"{share:g}": _digits(1 - float(lost[round(share * SLICE) - 1]) / energy) for share in SHARES}
-
-
-def _digits(value: float) -> float:
-    return float(f"{value:.5g}")
+    return {f"{share:g}": rounded(1 - float(lost[round(share * SLICE) - 1]) / energy) for share in SHARES}

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 STUDY = CompressedGradients(("mnist", "cifar10:cifarnet", "shakespeare"), steps=60)
 SCALED_DOWN = (
     "LeNet on MNIST, CifarNet on CIFAR-10 and a character transformer, 60 steps each, one gradient early, "
-    "midway and late "
-    "(paper: AlexNet on ImageNet, ResNet-32 on CIFAR-10); rivals in our implementation"
+    "midway and late (paper: AlexNet on ImageNet, ResNet-32 on CIFAR-10); rivals in our implementation"
 )
 NOT_RIVALS = ("rangefloat",)
 
@@ -83,8 +82,7 @@ def judge_formats(evidence: Evidence) -> Judgement:
     ]
     measured = (
         f"errs less in {sum(won.values())} of {sum(map(len, ratios.values()))} comparisons; at 8 bits "
-        f"{min(eight):.2f} to "
-        f"{max(eight):.2f} times the error of scaled e4m3"
+        f"{min(eight):.2f} to {max(eight):.2f} times the error of scaled e4m3"
     )
     because = f"loses to {', '.join(lost)}" if lost else ""
     return Judgement(measured, graded(not lost, any(won.values())), because)

@@ -14,8 +14,7 @@ from thinwire.lab.claims.study import Study, Tell
 NO_SEEDS = "a model, not a training: nothing is drawn at random"
 SCALED_DOWN = (
     "nothing: the figure is a model, fitted here on its cells of up to 16 GPUs and judged on the others, "
-    "which were read off the "
-    "poster's bars"
+    "which were read off the poster's bars"
 )
 PAPER_VGG = 2.0
 MEDIAN_LIMIT = 0.08
@@ -52,8 +51,7 @@ def judge_figure(evidence: Evidence) -> Judgement:
     held_out = [cell for cell in result["cells"] if cell["role"] == "held out"]
     measured = (
         f"{len(held_out)} cells predicted: median error {result['median_error']:.1%}, {result['outside']} "
-        "further off than "
-        "15 % beyond what reading the bars may be off"
+        "further off than 15 % beyond what reading the bars may be off"
     )
     good = result["median_error"] <= MEDIAN_LIMIT
     return Judgement(measured, graded(good and not result["outside"], good))

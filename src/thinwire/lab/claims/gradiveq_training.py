@@ -30,8 +30,7 @@ def judge_chain(evidence: Evidence) -> Judgement:
     fewer = [own.values(fewer_bytes).mean for own in (alone, chained)]
     measured = (
         f"with QSGD {points_spread(difference)} points against GradiVeQ alone; {fewer[0]:.1f} times fewer "
-        "bytes become "
-        f"{fewer[1]:.1f} times, dense steps included"
+        f"bytes become {fewer[1]:.1f} times, dense steps included"
     )
     holds = [difference.mean >= LEVEL, fewer[1] >= 2 * fewer[0]]
     return Judgement(measured, graded(all(holds), any(holds)))
@@ -85,8 +84,7 @@ CLAIMS = (
         text="Compressing by 8 costs no noticeable accuracy.",
         scaled_down=(
             "CIFAR-10 with a residual net of 0.52 M parameters, 4 virtual workers, 7 epochs (paper: "
-            "CIFAR-100, ResNet-32 and "
-            "VGG-16, to convergence)"
+            "CIFAR-100, ResNet-32 and VGG-16, to convergence)"
         ),
         study=Recorded(
             ACCURACY_FILE,

@@ -19,8 +19,7 @@ PAPER_BYTES, PAPER_COPRIV, PAPER_LATENCY = 11.0, 2.8, 8.7
 COUNTED = "bytes are counted, and the same in every run: they were predicted to the byte"
 SCALED_DOWN = (
     "ResNet-32 on CIFAR-10 pictures, one at a time (paper: ResNets on CIFAR-10, CIFAR-100, Tiny-ImageNet, "
-    "ImageNet); rivals in our own "
-    "implementation of their protocols"
+    "ImageNet); rivals in our own implementation of their protocols"
 )
 
 
@@ -73,8 +72,8 @@ def judge_latency(evidence: Evidence) -> Judgement:
     sirnn, ours = (evidence.where(rung=rung).result("seconds") for rung in (SIRNN, OURS))
     factors = [a / b for a, b in zip(sirnn.values, ours.values, strict=True)]
     measured = (
-        f"{min(factors):.1f}x to {max(factors):.1f}x ({sirnn.mean:.0f} s against {ours.mean:.1f} s) "
-        "at 320 Mbit/s and 2 ms"
+        f"{min(factors):.1f}x to {max(factors):.1f}x ({sirnn.mean:.0f} s against {ours.mean:.1f} s) at 320 "
+        "Mbit/s and 2 ms"
     )
     return Judgement(measured, graded(min(factors) >= PAPER_LATENCY, min(factors) > 1))
 
@@ -107,8 +106,8 @@ CLAIMS = (
         place="abstract",
         text="Private inference takes 8.7 times less time than SiRNN.",
         scaled_down=(
-            f"{SCALED_DOWN}; two parties on one machine, the link shaped by the kernel; repetitions count "
-            "as seeds"
+            f"{SCALED_DOWN}; two parties on one machine, the link shaped by the kernel; repetitions count as "
+            "seeds"
         ),
         study=Recorded(
             "private-latency.jsonl",

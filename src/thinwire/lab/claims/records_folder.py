@@ -21,6 +21,6 @@ def hint(folder: Path) -> str:
     if any(folder.glob("*.jsonl")):
         return ""
     return (
-        f"There are no records in {folder}. Those of the project are in docs/records of its repository: "
-        "name that folder with --records, or make your own with thinwire claims run ID."
+        f"There are no records in {folder}. Those of the project are in docs/records of its repository: name "
+        "that folder with --records, or make your own with thinwire claims run ID."
     )

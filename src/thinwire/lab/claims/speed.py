@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from thinwire.lab.claims.claim import Claim
 from thinwire.lab.claims.evidence import Evidence
 from thinwire.lab.claims.judgement import Judgement, graded
+from thinwire.lab.claims.run import Measured
 from thinwire.lab.claims.timing import REPETITIONS, ExchangeTimes, StepTimes, TimedTrainings
 from thinwire.lab.run.recipe import Recipe
 from thinwire.lab.spread import Spread
@@ -35,17 +37,22 @@ def judge_terngrad(evidence: Evidence) -> Judgement:
     floor = evidence.values(lambda one: one.result["step_ms"]["ddp"] / one.result["step_ms"]["none"])
     measured = (
         f"{_range(speedup)} as fast as DDP; without any exchange it would be {floor.mean:.1f}x, since 8 "
-        "workers "
-        "share 2 cores"
+        "workers share 2 cores"
     )
     return Judgement(measured, graded(speedup.mean >= PAPER_TERNGRAD, min(speedup.values) > 1))
 
 
+def step_ms(hook: str) -> Callable[[Measured], float]:
+    """The time of a step under a hook."""
+    return lambda one: float(one.result["step_ms"][hook])
+
+
 def fft_factors(evidence: Evidence) -> dict[str, Spread]:
     """How many times as fast as each rival a step with FFT is."""
+    own = evidence.values(step_ms(FFT)).values
+    rivals = {rival: evidence.values(step_ms(rival)).values for rival in PAPER_FFT}
     return {
-        rival: evidence.values(lambda one, r=rival: one.result["step_ms"][r] / one.result["step_ms"][FFT])  # type: ignore[misc]
-        for rival in PAPER_FFT
+        rival: Spread.of(a / b for a, b in zip(times, own, strict=True)) for rival, times in rivals.items()
     }
 
 
@@ -96,8 +103,7 @@ def judge_end_to_end(evidence: Evidence) -> Judgement:
     saved = Spread.of(1 - own / ddp for ddp, own in zip(times[0].values, times[1].values, strict=True))
     measured = (
         f"{min(saved.values):.0%} to {max(saved.values):.0%} of the training time saved, the dense phase "
-        "included "
-        f"({times[0].mean:.0f} s against {times[1].mean:.0f} s)"
+        f"included ({times[0].mean:.0f} s against {times[1].mean:.0f} s)"
     )
     return Judgement(measured, graded(saved.mean >= 0.45, saved.mean >= 0.25))
 
@@ -110,7 +116,7 @@ def plot_fft(evidence: Evidence, figure: Figure) -> None:
     for axes, rate in zip(grid[0], rates, strict=True):
         own = evidence.where(rate=rate)
         for row, name in enumerate(names):
-            times = own.values(lambda one, n=name: one.result["step_ms"][n])  # type: ignore[misc]
+            times = own.values(step_ms(name))
             axes.barh(row, times.mean, color="#0072b2" if name == FFT else "#9ca3af")
             axes.plot(times.values, [row] * len(times.values), "k.", ms=4)
         axes.set_yticks(range(len(names)), names)
@@ -164,8 +170,7 @@ GRADIVEQ = (
         text="Training takes almost 50 % less time from end to end.",
         scaled_down=(
             "a VGG-like net of 3.9 M parameters on CIFAR-10, 4 hosts, 200 Mbit/s, 40 steps: one cycle of 8 "
-            "dense and 32 compressed "
-            f"steps (paper: CIFAR-100, whole trainings); {REPETITIONS}"
+            f"dense and 32 compressed steps (paper: CIFAR-100, whole trainings); {REPETITIONS}"
         ),
         study=TimedTrainings(tuple(VGG.values())),
         judge=judge_end_to_end,

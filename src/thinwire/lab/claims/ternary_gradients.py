@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from thinwire.lab.claims.rounded import rounded
 from thinwire.lab.claims.run import Result, Run
 from thinwire.lab.claims.study import Study, Tell
 from thinwire.lab.claims.training import settings_of
@@ -75,7 +76,7 @@ class TernaryGradients(Study):
                 if step in moments:
                     own, mean = trainer.tensors(trainer.own), trainer.tensors(trainer.mean)
                     layers = {name: look(own[name], mean[name], generator) for name in self.layers}
-                    about = {"moment": moments[step], "loss": float(f"{loss:.5g}"), "errors": errors(own)}
+                    about = {"moment": moments[step], "loss": rounded(loss), "errors": errors(own)}
                     found.append({**about, "layers": layers})
         finally:
             trainer.close()
@@ -96,10 +97,10 @@ def look(own: Tensor, mean: Tensor, generator: torch.Generator) -> dict[str, Any
             for name, part in parts.items()
             if name in ("ternary", "averaged")
         },
-        "clipped": _digits(float((own.abs() > CLIP * sigma).float().mean())),
-        "shortened": _digits(1 - float(clipped.norm() / own.norm())),
-        "turned_degrees": _digits(math.degrees(math.acos(min(1.0, cosine)))),
-        "zeros": _digits(float((trits == 0).float().mean())),
+        "clipped": rounded(float((own.abs() > CLIP * sigma).float().mean())),
+        "shortened": rounded(1 - float(clipped.norm() / own.norm())),
+        "turned_degrees": rounded(math.degrees(math.acos(min(1.0, cosine)))),
+        "zeros": rounded(float((trits == 0).float().mean())),
     }
 
 
@@ -122,10 +123,6 @@ def errors(tensors: Mapping[str, Tensor]) -> dict[str, float]:
         own = sum(float(x.abs().max() * x.abs().sum()) for x in clipped) - energy
         largest = max(float(x.abs().max()) for x in clipped)
         one = largest * sum(float(x.abs().sum()) for x in clipped) - energy
-        found[f"own scales{name}"] = _digits(math.sqrt(own / energy))
-        found[f"one scale{name}"] = _digits(math.sqrt(one / energy))
+        found[f"own scales{name}"] = rounded(math.sqrt(own / energy))
+        found[f"one scale{name}"] = rounded(math.sqrt(one / energy))
     return found
-
-
-def _digits(value: float) -> float:
-    return float(f"{value:.5g}")

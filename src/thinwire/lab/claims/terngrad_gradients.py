@@ -36,8 +36,8 @@ STUDY = TernaryGradients(
 )
 SCALED_DOWN = (
     "AlexNet's shape for 32x32 pictures (5.8 M parameters) on CIFAR-10 instead of AlexNet on ImageNet, 2 "
-    "workers with "
-    "32 examples each, 80 steps (paper: 185,000 and more), looked at after 5, 50 and 100 % of them"
+    "workers with 32 examples each, 80 steps (paper: 185,000 and more), looked at after 5, 50 and 100 % of "
+    "them"
 )
 
 
@@ -62,8 +62,7 @@ def judge_scales(evidence: Evidence) -> Judgement:
     own = of_moments(evidence, lambda m: m["errors"]["own scales"])
     measured = (
         f"one scale for all layers errs {min(ratios.values):.2f} to {max(ratios.values):.2f} times as much "
-        "as one "
-        f"for every layer (relative error {own.median:.2f} in the median)"
+        f"as one for every layer (relative error {own.median:.2f} in the median)"
     )
     return Judgement(
         measured,

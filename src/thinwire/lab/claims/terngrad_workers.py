@@ -47,8 +47,8 @@ def judge(evidence: Evidence) -> Judgement:
     means = {key: spread.mean for key, spread in differences(evidence).items()}
     worst, best = min(means, key=lambda key: means[key]), max(means, key=lambda key: means[key])
     measured = (
-        f"mean difference from {points(means[worst])} ({worst[0]}, {worst[1]} workers) "
-        f"to {points(means[best])} points ({best[0]}, {best[1]} workers)"
+        f"mean difference from {points(means[worst])} ({worst[0]}, {worst[1]} workers) to "
+        f"{points(means[best])} points ({best[0]}, {best[1]} workers)"
     )
     if means[worst] >= LOSS:
         return Judgement(measured, Word.REPRODUCED)
@@ -81,15 +81,12 @@ CLAIMS = (
         place="Figure 3",
         text=(
             "LeNet on MNIST keeps its accuracy (+0.15 to -0.22 points) with 2 to 64 workers, by momentum "
-            "and by "
-            "vanilla SGD."
+            "and by vanilla SGD."
         ),
         scaled_down=(
             f"{STEPS} steps (paper: 10,000), N = 2, 4, 16, 64; the last layer stays dense (the paper's "
-            "script "
-            "makes it ternary too); float is run with 4 workers only, since its mean over the same 64 "
-            "examples "
-            "does not depend on their number"
+            "script makes it ternary too); float is run with 4 workers only, since its mean over the same "
+            "64 examples does not depend on their number"
         ),
         study=Trainings(_recipes()),
         judge=judge,

@@ -22,8 +22,7 @@ from thinwire.perf.machine import machine_kind
 
 REPETITIONS = (
     "times of one machine whose 2 cores all workers share; what is called a seed is a repetition of the "
-    "whole measurement, in which "
-    "variants take turns"
+    "whole measurement, in which variants take turns"
 )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from thinwire.lab.claims.rounded import rounded
 from thinwire.lab.claims.run import Result, Run
 from thinwire.lab.claims.study import Study, Tell
 from thinwire.lab.data import load_task
@@ -58,6 +59,6 @@ def summary(outcome: Outcome, rows: Sequence[Row]) -> Result:
         "steps": outcome.steps,
         "bytes_per_step": outcome.bytes_per_step,
         "dense_bytes_per_step": outcome.dense_bytes_per_step,
-        "losses": [[row["step"], float(f"{row['loss']:.5g}")] for row in steps[every - 1 :: every]],
+        "losses": [[row["step"], rounded(row["loss"])] for row in steps[every - 1 :: every]],
         "accuracies": [[row["step"], row["accuracy"]] for row in evaluations],
     }

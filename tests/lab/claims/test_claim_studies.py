@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from forked_workers import forked_loopback
 from thinwire.lab.claims.compressed_gradients import COMPARED, CompressedGradients
 from thinwire.lab.claims.convolution_gradients import SHARES, SLICE, ConvolutionGradients, captured, principal
 from thinwire.lab.claims.run import Result
@@ -21,12 +19,6 @@ from thinwire.lab.run.recipe import Recipe
 RECIPE = Recipe("digits", "digits-cnn", epochs=1, steps=20, batch=16, lr=0.05, workers=2, evaluations=1)
 
 
-@pytest.fixture(scope="module")
-def forked_workers() -> Iterator[None]:
-    with forked_loopback():
-        yield
-
-
 def perform(study: Study) -> Result:
     [run] = study.runs(0)
     result = study.perform(run, None, lambda *_: None)
@@ -35,7 +27,6 @@ def perform(study: Study) -> Result:
     return result
 
 
-@pytest.mark.usefixtures("forked_workers")
 def test_a_training() -> None:
     result = perform(Trainings([RECIPE]))
     assert result["steps"] == 20

@@ -23,7 +23,7 @@ STUDY = ConvolutionGradients(
         "resnet8-wide",
         epochs=1,
         steps=170,
-        batch=64,
+        batch=32,
         workers=1,
         lr=0.1,
         codec="dense",
@@ -37,7 +37,7 @@ STUDY = ConvolutionGradients(
 )
 SCALED_DOWN = (
     "a residual net of 0.52 M parameters on CIFAR-10 (paper: ResNet-32 and VGG-16 on CIFAR-100), 170 steps "
-    "of 64 examples; slices of 256, basis learnt in 30 steps and followed for 100 (paper: 512, 100 and 400, "
+    "of 32 examples; slices of 256, basis learnt in 30 steps and followed for 100 (paper: 512, 100 and 400, "
     "as far as we know)"
 )
 

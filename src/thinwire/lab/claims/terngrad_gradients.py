@@ -24,8 +24,8 @@ STUDY = TernaryGradients(
         "cifar10",
         "alexnet",
         epochs=1,
-        steps=80,
-        batch=32,
+        steps=40,
+        batch=16,
         workers=WORKERS,
         lr=0.02,
         codec="terngrad",
@@ -36,7 +36,7 @@ STUDY = TernaryGradients(
 )
 SCALED_DOWN = (
     "AlexNet's shape for 32x32 pictures (5.8 M parameters) on CIFAR-10 instead of AlexNet on ImageNet, 2 "
-    "workers with 32 examples each, 80 steps (paper: 185,000 and more), looked at after 5, 50 and 100 % of "
+    "workers with 16 examples each, 40 steps (paper: 185,000 and more), looked at after 5, 50 and 100 % of "
     "them"
 )
 

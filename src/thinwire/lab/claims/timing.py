@@ -11,7 +11,7 @@ from thinwire.lab.bench.exchange import ExchangeJob
 from thinwire.lab.bench.step import StepJob, with_controls
 from thinwire.lab.claims.run import Result, Run
 from thinwire.lab.claims.study import Study, Tell
-from thinwire.lab.claims.training import settings_of, summary
+from thinwire.lab.claims.training import settings_of
 from thinwire.lab.data import load_task
 from thinwire.lab.net.network import NETLAB, open_network
 from thinwire.lab.net.workers import run_workers
@@ -101,9 +101,14 @@ class TimedTrainings(Study):
                 tell("", row["step"], recipe.num_steps(len(task.train)))
 
         with open_network(recipe.rate, recipe.workers, NETLAB) as network, shared_task(task) as folder:
-            outcome, rows = launch(recipe, task, folder, network, on_row)
-        times = {"seconds": outcome.seconds, "step_ms": outcome.step_ms, "machine": machine_kind()}
-        return {**summary(outcome, rows), **times}
+            outcome, _ = launch(recipe, task, folder, network, on_row)
+        return {
+            "accuracy": outcome.accuracy,
+            "seconds": outcome.seconds,
+            "step_ms": outcome.step_ms,
+            "bytes_per_step": outcome.bytes_per_step,
+            "machine": machine_kind(),
+        }
 
 
 def _timed(module: str, job: dict[str, Any], rate: str, hosts: int, tell: Tell) -> list[Row]:

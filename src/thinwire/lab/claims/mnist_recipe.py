@@ -5,7 +5,7 @@ from __future__ import annotations
 from thinwire.lab.run.recipe import Recipe
 
 TOTAL_BATCH = 64
-STEPS = 150
+STEPS = 300
 SCALED_DOWN = f"LeNet on MNIST, 4 virtual workers with 16 examples each, {STEPS} steps"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from thinwire.lab.claims.claim import Claim
@@ -13,11 +13,13 @@ from thinwire.lab.run.recipe import Recipe
 from thinwire.lab.spread import Spread
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 CONVOLUTION, FIRST_FULL = "conv3.weight", "fc1.weight"
 PARTS = ("raw", "clipped", "ternary", "averaged")
 PAPER_ZEROS = 0.7132
+FEW_BINS = 7
 WORKERS = 2
 STUDY = TernaryGradients(
     Recipe(
@@ -106,7 +108,7 @@ def judge_clipping_cost(evidence: Evidence) -> Judgement:
         f"clipping shortens by {min(shorter.values):.1%} to {max(shorter.values):.1%} and turns by "
         f"{min(turned.values):.1f} to {max(turned.values):.1f} degrees"
     )
-    because = "the paper's figures are those of normal gradients; these have heavier tails"
+    because = "1.1 % and 2.8 degrees are those of a normal gradient; these have heavier tails"
     holds = max(shorter.values) <= 0.015 and max(turned.values) <= 3
     some = min(shorter.values) <= 0.015 or min(turned.values) <= 3
     return Judgement(measured, graded(holds, some), "" if holds else because)
@@ -117,30 +119,29 @@ def _range(values: set[int]) -> str:
 
 
 def plot_histograms(evidence: Evidence, figure: Figure) -> None:
-    """Seed by seed the same: the first is drawn. Layers down, what happens to a gradient across."""
-    grid: Any = figure.subplots(2, len(PARTS), sharex=True, squeeze=False)
+    """Layers down, what happens to a gradient across; of the first seed, the last moment as a solid line."""
+    grid: Any = figure.subplots(2, len(PARTS), sharex=True, sharey=True, squeeze=False)
     moments = evidence.measured[0].result["moments"]
     for row, layer in zip(grid, (CONVOLUTION, FIRST_FULL), strict=True):
         for axes, part in zip(row, PARTS, strict=True):
             for moment, style in zip(moments, (":", "--", "-"), strict=True):
-                counts = moment["layers"][layer]["histograms"][part]
-                at = [LIMIT * (2 * (k + 0.5) / len(counts) - 1) for k in range(len(counts))]
-                axes.plot(
-                    at,
-                    [c / sum(counts) for c in counts],
-                    style,
-                    color="#0072b2",
-                    lw=1,
-                    label=moment["moment"],
-                )
-            axes.set_yscale("log")
-            axes.set_ylim(1e-6, 2)
+                _draw_histogram(axes, moment["layers"][layer]["histograms"][part], style, moment["moment"])
             axes.set_title(f"{layer.split('.')[0]}: {part}", fontsize=9, loc="left")
-    grid[0][0].set_ylabel("share of the numbers")
-    grid[1][0].set_ylabel("share of the numbers")
-    for axes in grid[1]:
-        axes.set_xlabel("standard deviations")
-    grid[0][-1].legend(frameon=False, fontsize=8)
+            axes.tick_params(labelsize=8)
+        row[0].set(yscale="log", ylim=(1e-4, 2), yticks=(1e-4, 1e-2, 1))
+    grid[1][0].legend(frameon=False, fontsize=7, loc="lower center")
+    figure.supxlabel("standard deviations of the raw gradient; outer bins hold all beyond", fontsize=9)
+    figure.supylabel("share of the numbers", fontsize=9)
+
+
+def _draw_histogram(axes: Axes, counts: Sequence[int], style: str, label: str) -> None:
+    """A line, or where only a few bins hold anything, what they hold in the end as stems."""
+    places = [LIMIT * (2 * (k + 0.5) / len(counts) - 1) for k in range(len(counts))]
+    shares = [count / sum(counts) for count in counts]
+    if sum(map(bool, counts)) > FEW_BINS:
+        axes.plot(places, shares, style, color="#0072b2", lw=1, label=label)
+    elif style == "-":
+        axes.vlines(places, 0, shares, color="#0072b2", lw=2)
 
 
 def plot_zeros(evidence: Evidence, figure: Figure) -> None:

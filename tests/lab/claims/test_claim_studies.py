@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from thinwire.lab.claims.compressed_gradients import COMPARED, CompressedGradients
-from thinwire.lab.claims.convolution_gradients import SHARES, SLICE, ConvolutionGradients, captured, principal
+from thinwire.lab.claims.convolution_gradients import SHARES, SLICE, Basis, ConvolutionGradients
 from thinwire.lab.claims.run import Result
 from thinwire.lab.claims.study import Study
 from thinwire.lab.claims.ternary_gradients import TernaryGradients, errors
@@ -58,21 +58,22 @@ def test_convolution_gradients() -> None:
     study = ConvolutionGradients(RECIPE, begin=2, learn=4, ages=(1, 5))
     [layer] = perform(study)["layers"].values()
     assert layer["slices"] == 4 * 64 * 32 * 9 // SLICE
-    for energies in (*layer["by_age"].values(), layer["other_slices"], layer["shuffled"]):
+    aged = (*layer["by_age"].values(), *layer["fresh_by_age"].values())
+    for energies in (*aged, layer["other_slices"], layer["same_slices"], layer["shuffled"]):
         shares = list(energies.values())
         assert shares == sorted(shares)
         assert len(shares) == len(SHARES)
         assert 0 <= shares[0] <= shares[-1] <= 1
+    assert layer["by_age"]["1"] == layer["fresh_by_age"]["1"]
 
 
 def test_captured_energy_of_slices_of_low_rank_is_all() -> None:
     generator = torch.Generator().manual_seed(0)
     basis = torch.randn(8, SLICE, generator=generator)
     samples = torch.randn(500, 8, generator=generator) @ basis
-    mean, vectors, _ = principal(samples)
-    assert min(captured(samples, mean, vectors).values()) == pytest.approx(1, abs=1e-4)
+    assert min(Basis.of(samples).captured(samples).values()) == pytest.approx(1, abs=1e-4)
     white = torch.randn(20_000, SLICE, generator=generator)
-    assert captured(white[1::2], *principal(white[0::2])[:2])["0.125"] == pytest.approx(0.125, abs=0.03)
+    assert Basis.of(white[0::2]).captured(white[1::2])["0.125"] == pytest.approx(0.125, abs=0.03)
 
 
 def test_compressed_gradients() -> None:

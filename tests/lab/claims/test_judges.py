@@ -124,6 +124,7 @@ def correlated(fresh: float, old: float, others: float, shuffled: float) -> Evid
 
     ages = {str(age): energies(fresh if age == 1 else old) for age in gradiveq_correlation.AGES}
     layer = {"by_age": ages, "other_slices": energies(others), "shuffled": energies(shuffled)}
+    layer |= {"fresh_by_age": {age: energies(fresh) for age in ages}, "same_slices": energies(fresh)}
     return Evidence([Measured({}, seed, {"layers": {"conv": layer}}) for seed in (0, 1)])
 
 

@@ -42,7 +42,7 @@ def differences(evidence: Evidence) -> dict[tuple[str, int], Spread]:
 
 
 def judge(evidence: Evidence) -> Judgement:
-    """Reproduced if the mean loss is nowhere above 0.22 points, the largest of the paper; partly if somewhere."""
+    """Reproduced if no mean loss is above 0.22 points, the largest of the paper; partly if not all are."""
     means = {key: spread.mean for key, spread in differences(evidence).items()}
     worst, best = min(means, key=lambda key: means[key]), max(means, key=lambda key: means[key])
     measured = (

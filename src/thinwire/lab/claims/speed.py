@@ -22,9 +22,22 @@ FFT, TOPK = "fft:0.85", "topk:0.048"  # as many bits as fft
 PAPER_FFT = {"ddp": 2.26, "qsgd:4": 1.31, "terngrad": 1.25, TOPK: 1.47}
 AGGREGATION, SAME_RATIO = "gradiveq:8", "qsgd:4"
 CYCLE = "gradiveq:8,sample=5,compress=20"
-VGG = {codec: Recipe(
-    "cifar10", "vgg", epochs=1, steps=25, batch=16, workers=4, lr=0.05, codec=codec, rate=SLOW, evaluations=1
-) for codec in ("ddp", CYCLE)}  # fmt: skip
+
+
+def vgg(codec: str) -> Recipe:
+    """One cycle of GradiVeQ on a net that is nearly all convolutions."""
+    return Recipe(
+        "cifar10",
+        "vgg",
+        epochs=1,
+        steps=25,
+        batch=16,
+        workers=4,
+        lr=0.05,
+        codec=codec,
+        rate=SLOW,
+        evaluations=1,
+    )
 
 
 def _range(spread: Spread) -> str:
@@ -169,10 +182,10 @@ GRADIVEQ = (
         place="abstract",
         text="Training takes almost 50 % less time from end to end.",
         scaled_down=(
-            "a VGG-like net of 3.9 M parameters on CIFAR-10, 4 hosts, 200 Mbit/s, 40 steps: one cycle of 8 "
+            "a VGG-like net of 3.9 M parameters on CIFAR-10, 4 hosts, 200 Mbit/s, 25 steps: one cycle of 5 "
             f"dense and 20 compressed steps (paper: CIFAR-100, whole trainings); {REPETITIONS}"
         ),
-        study=TimedTrainings(tuple(VGG.values())),
+        study=TimedTrainings((vgg("ddp"), vgg(CYCLE))),
         judge=judge_end_to_end,
     ),
 )

@@ -10,8 +10,7 @@ from thinwire.lab.claims.evidence import Evidence
 from thinwire.lab.claims.judgement import Judge, Judgement, Word, graded
 from thinwire.lab.claims.mnist_recipe import SCALED_DOWN, mnist_recipe
 from thinwire.lab.claims.points import points_spread
-from thinwire.lab.claims.run import Measured
-from thinwire.lab.claims.training import Trainings
+from thinwire.lab.claims.training import Trainings, fewer_bytes
 
 if TYPE_CHECKING:
     pass
@@ -20,11 +19,6 @@ LEVEL, NEAR = -0.005, -0.01
 FEEDBACK, NO_FEEDBACK = "sign", "sign @ memory=none"
 DGC = "dgc:0.001,warmup=60"
 POWERSGD = ("powersgd:1", "powersgd:4")
-
-
-def fewer_bytes(one: Measured) -> float:
-    """How many times fewer bytes than a ring all-reduce of fp32."""
-    return float(one.result["dense_bytes_per_step"] / one.result["bytes_per_step"])
 
 
 def judge_level(codec: str) -> Judge:

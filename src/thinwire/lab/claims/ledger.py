@@ -5,6 +5,7 @@ from __future__ import annotations
 from thinwire.errors import LabError
 from thinwire.lab.claims import (
     baselines,
+    cifar_accuracy,
     fft_errors,
     fft_theta,
     figure5,
@@ -21,14 +22,17 @@ from thinwire.lab.claims.claim import Claim
 CLAIMS: tuple[Claim, ...] = (
     *terngrad_workers.CLAIMS,
     *terngrad_nets.CLAIMS,
+    *cifar_accuracy.TERNGRAD,
     *terngrad_gradients.CLAIMS,
     *figure5.CLAIMS,
     *speed.TERNGRAD,
     *gradiveq_correlation.CLAIMS,
+    *cifar_accuracy.GRADIVEQ,
     *gradiveq_training.CLAIMS,
     *speed.GRADIVEQ,
     *fft_errors.CLAIMS,
     *fft_theta.CLAIMS,
+    *cifar_accuracy.FFT,
     *speed.FFT_CLAIMS,
     *baselines.CLAIMS,
     *private_records.CLAIMS,

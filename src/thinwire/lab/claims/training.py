@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from thinwire.lab.claims.rounded import rounded
-from thinwire.lab.claims.run import Result, Run
+from thinwire.lab.claims.run import Measured, Result, Run
 from thinwire.lab.claims.study import Study, Tell
 from thinwire.lab.data import load_task
 from thinwire.lab.run.byte_meter import CompressorMeter, ring_bytes
@@ -49,6 +49,11 @@ class Trainings(Study):
 def settings_of(recipe: Recipe) -> dict[str, object]:
     """All that decides the result, but the seed."""
     return {name: value for name, value in recipe.to_dict().items() if name != "seed"}
+
+
+def fewer_bytes(one: Measured) -> float:
+    """How many times fewer bytes than a ring all-reduce of fp32."""
+    return float(one.result["dense_bytes_per_step"] / one.result["bytes_per_step"])
 
 
 def thinned(losses: Sequence[float]) -> list[list[float]]:

@@ -86,7 +86,7 @@ def lost(evidence: Evidence, age: int) -> Spread:
 
 
 def judge_time(evidence: Evidence) -> Judgement:
-    """Reproduced if every layer loses at most 5 points of energy in 200 steps; partly if the mean does in 50."""
+    """Reproduced if every layer loses at most 5 points of energy in 200 steps; partly if the mean in 50."""
     losses = {age: lost(evidence, age) for age in AGES[1:]}
     measured = "; ".join(
         f"after {age} steps {100 * spread.mean:.1f} points (worst layer {100 * max(spread.values):.1f})"

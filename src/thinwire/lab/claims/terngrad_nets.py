@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from thinwire.lab.claims.claim import Claim
 from thinwire.lab.claims.evidence import Evidence
-from thinwire.lab.claims.judgement import Judge, Judgement, graded
+from thinwire.lab.claims.judgement import Judge, Judgement, Word, graded
 from thinwire.lab.claims.points import points_spread
 from thinwire.lab.claims.training import Trainings
 from thinwire.lab.run.recipe import Recipe
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 UNCLIPPED = "terngrad:clip=off"
 LITTLE_DROPOUT, MUCH_DROPOUT = "alexnet", "alexnet-dropout"  # 0.2 and 0.5
 LEVEL = -0.005  # what still counts as no loss
+LEARNT = 0.2  # accuracy: twice that of guessing
 ADAM_STEPS, LARGE_STEPS = 80, 20
 
 
@@ -38,18 +39,28 @@ def cifarnet(codec: str, workers: int, batch: int, steps: int) -> Recipe:
 
 
 def alexnet(codec: str, model: str) -> Recipe:
-    """Two workers by SGD with momentum."""
+    """Two workers by Adam: by SGD with momentum 80 steps do not lead away from guessing."""
     return Recipe(
         "cifar10",
         model,
         epochs=1,
-        steps=80,
+        steps=100,
         batch=16,
         workers=2,
-        lr=0.02,
+        lr=1e-3,
+        optimizer="adam",
         codec=codec,
-        weight_decay=5e-4,
         evaluations=1,
+    )
+
+
+def unlearnt(evidence: Evidence) -> Judgement | None:
+    """Runs in which float itself is hardly better than guessing say nothing about TernGrad."""
+    accuracy = evidence.where(codec="dense").result("accuracy")
+    if min(accuracy.values) >= LEARNT:
+        return None
+    return Judgement(
+        f"float reaches {min(accuracy.values):.1%} only", Word.OPEN, "float itself has not learnt"
     )
 
 
@@ -57,6 +68,8 @@ def judge_loss(paper: float) -> Judge:
     """Reproduced if the mean difference is not below the paper's, partly if not below twice that."""
 
     def judge(evidence: Evidence) -> Judgement:
+        if missing := unlearnt(evidence):
+            return missing
         difference = evidence.where(codec="terngrad").minus(evidence.where(codec="dense"), "accuracy")
         dense = evidence.where(codec="dense").result("accuracy")
         measured = f"{points_spread(difference)} points against float ({dense.mean:.1%})"
@@ -67,6 +80,8 @@ def judge_loss(paper: float) -> Judge:
 
 def judge_clipping(evidence: Evidence) -> Judgement:
     """Reproduced if clipping is better with every seed, and level with float."""
+    if missing := unlearnt(evidence):
+        return missing
     clipped, unclipped = evidence.where(codec="terngrad"), evidence.where(codec=UNCLIPPED)
     gain = clipped.minus(unclipped, "accuracy")
     loss = clipped.minus(evidence.where(codec="dense"), "accuracy")
@@ -81,6 +96,8 @@ def judge_clipping(evidence: Evidence) -> Judgement:
 
 def judge_dropout(evidence: Evidence) -> Judgement:
     """Reproduced if less dropout helps TernGrad with every seed, and more than it helps float."""
+    if missing := unlearnt(evidence):
+        return missing
     gains = {}
     for codec in ("terngrad", "dense"):
         own = evidence.where(codec=codec)
@@ -125,8 +142,8 @@ DROPOUT = Trainings(
 )
 ALEXNET_SCALED_DOWN = (
     "AlexNet's shape for 32x32 pictures (5.8 M parameters) on CIFAR-10 instead of ImageNet, 2 workers with "
-    "16 examples each (paper: 128), 80 steps (paper: 370,000), a twentieth of an epoch: nothing is "
-    "overfitted yet"
+    "16 examples each (paper: 128), 100 steps (paper: 370,000), a sixteenth of an epoch: nothing is "
+    "overfitted yet; by Adam (paper: SGD), because by SGD it does not leave guessing in so few steps"
 )
 
 CLAIMS = (

@@ -129,7 +129,7 @@ def plot_histograms(evidence: Evidence, figure: Figure) -> None:
             axes.set_title(f"{layer.split('.')[0]}: {part}", fontsize=9, loc="left")
             axes.tick_params(labelsize=8)
         row[0].set(yscale="log", ylim=(1e-4, 2), yticks=(1e-4, 1e-2, 1))
-    grid[1][0].legend(frameon=False, fontsize=7, loc="lower center")
+    grid[1][0].legend(frameon=False, fontsize=6, loc="upper left", handlelength=1.5, borderaxespad=0)
     figure.supxlabel("standard deviations of the raw gradient; outer bins hold all beyond", fontsize=9)
     figure.supylabel("share of the numbers", fontsize=9)
 

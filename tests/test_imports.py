@@ -42,6 +42,7 @@ LAB_ROWS = (
     {"net", "report"},
     {"run"},
     {"bench", "study"},
+    {"claims"},
     {"doctor"},
 )
 HEAVY = ("typer", "rich", "plotly", "matplotlib", "sklearn", "scipy", "pandas")

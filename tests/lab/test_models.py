@@ -13,6 +13,7 @@ PARAMETERS = {
     "lenet": 431_080,  # Caffe's LeNet, as published
     "cifarnet": 1_756_426,
     "alexnet": 5_811_946,
+    "alexnet-dropout": 5_811_946,
     "vgg": 3_917_386,
     "resnet8": 75_290,
     "resnet8-wide": 657_154,

@@ -13,6 +13,7 @@ COMMANDS = (
     "compare",
     "bench",
     "study",
+    "claims",
     "plan",
     "figure5",
     "report",

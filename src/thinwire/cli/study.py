@@ -66,7 +66,7 @@ def errors(
 
     plan = Study(read_subjects(tasks, steps, seed), out, data, png, command_line())
     chosen, targets = read_methods(methods), _targets(bits)
-    with _progress(json) as tell:
+    with progress_bar(json) as tell:
         findings, folder = plan.errors(chosen, targets, tell)
     if json:
         print_json_rows([row for finding in findings for row in finding.rows()])
@@ -108,7 +108,7 @@ def formats(
     from thinwire.lab.study.tables import format_table
 
     plan = Study(read_subjects(tasks, steps, seed), out, data, command=command_line())
-    with _progress(json) as tell:
+    with progress_bar(json) as tell:
         found, folder = plan.formats(tell)
     if json:
         print_json_rows([error.row() for error in found])
@@ -173,7 +173,7 @@ def _targets(text: str) -> list[float]:
 
 
 @contextmanager
-def _progress(quiet: bool) -> Iterator[Tell]:
+def progress_bar(quiet: bool) -> Iterator[Tell]:
     """A bar on standard error that says what is being done."""
     from rich.console import Console
     from rich.progress import Progress

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from thinwire.errors import LabError
 from thinwire.lab.models.card import ModelCard
 from thinwire.lab.models.char_transformer import CONTEXT, CharTransformer
-from thinwire.lab.models.pictures import alexnet, cifarnet, digits_cnn, lenet, vgg
+from thinwire.lab.models.pictures import alexnet, alexnet_dropout, cifarnet, digits_cnn, lenet, vgg
 from thinwire.lab.models.resnet import resnet8, resnet8_wide, resnet20
 
 __all__ = ["MODELS", "ModelCard", "fit_check", "model_card"]
@@ -19,6 +19,7 @@ MODELS: Mapping[str, ModelCard] = MappingProxyType(
         "lenet": ModelCard(lenet, (1, 28, 28), 10),
         "cifarnet": ModelCard(cifarnet, (3, 32, 32), 10),
         "alexnet": ModelCard(alexnet, (3, 32, 32), 10),
+        "alexnet-dropout": ModelCard(alexnet_dropout, (3, 32, 32), 10),
         "vgg": ModelCard(vgg, (3, 32, 32), 10),
         "resnet8": ModelCard(resnet8, (3, 32, 32), 10),
         "resnet8-wide": ModelCard(resnet8_wide, (3, 32, 32), 10),

@@ -56,7 +56,7 @@ def cifarnet(classes: int) -> nn.Module:
     )
 
 
-def alexnet(classes: int) -> nn.Module:
+def alexnet(classes: int, dropout: float = 0.2) -> nn.Module:
     """AlexNet's shape for 32x32 pictures: cheap convolutions, 95 % of 5.8 M parameters fully connected.
 
     Dropout is 0.2 as in TernGrad's AlexNet, not 0.5 as in the original.
@@ -73,14 +73,19 @@ def alexnet(classes: int) -> nn.Module:
         relu4=nn.ReLU(),
         pool4=nn.MaxPool2d(2),
         flat=nn.Flatten(),
-        drop1=nn.Dropout(0.2),
+        drop1=nn.Dropout(dropout),
         fc1=nn.Linear(128 * 4 * 4, 1536),
         relu5=nn.ReLU(),
-        drop2=nn.Dropout(0.2),
+        drop2=nn.Dropout(dropout),
         fc2=nn.Linear(1536, 1536),
         relu6=nn.ReLU(),
         fc3=nn.Linear(1536, classes),
     )
+
+
+def alexnet_dropout(classes: int) -> nn.Module:
+    """The same with the dropout of the original, 0.5."""
+    return alexnet(classes, dropout=0.5)
 
 
 def vgg(classes: int) -> nn.Module:

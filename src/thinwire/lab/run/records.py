@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from thinwire.errors import LabError
 from thinwire.lab.report.outcome import Outcome, Row, outcome_from_dict
+from thinwire.lab.run.lines_file import LinesFile
 from thinwire.lab.run.recipe import Recipe, recipe_from_dict
 from thinwire.plans.plan import WIRE_VERSION
 
@@ -43,7 +43,7 @@ class Records:
     def find(self, settings: Settings) -> Finished | None:
         """The result of a run that was finished before, and its rows."""
         found = None
-        for number, line in enumerate(self._lines(), 1):
+        for number, line in enumerate(LinesFile(self.path).lines(), 1):
             values = self._read(number, line)
             if _settings(values["settings"]) == settings:
                 found = values
@@ -60,7 +60,7 @@ class Records:
     def runs(self) -> list[tuple[Recipe, Outcome]]:
         """Every run of this wire version and what it gave, in the file's order; the later of two counts."""
         found: dict[Settings, Outcome] = {}
-        for number, line in enumerate(self._lines(), 1):
+        for number, line in enumerate(LinesFile(self.path).lines(), 1):
             values = self._read(number, line)
             settings = _settings(values["settings"])
             if settings is not None and settings.wire == WIRE_VERSION:
@@ -81,14 +81,7 @@ class Records:
             "result": outcome.to_dict(),
             "rows": _short(rows),
         }
-        try:
-            self._drop_torn_line()
-            with self.path.open("ab") as file:
-                file.write(json.dumps(line).encode() + b"\n")
-        except OSError as error:
-            raise LabError(
-                f"{self.path} cannot be written ({error.strerror}): name another file with --records"
-            ) from error
+        LinesFile(self.path).append(json.dumps(line))
 
     def check(self) -> None:
         """Refuses a file that cannot be read or written, before anything runs."""
@@ -96,20 +89,8 @@ class Records:
             raise LabError(
                 f"folder {self.path.absolute().parent} for --records does not exist: make it first"
             )
-        for number, line in enumerate(self._lines(), 1):
+        for number, line in enumerate(LinesFile(self.path).lines(), 1):
             self._read(number, line)
-
-    def _lines(self) -> Iterator[str]:
-        """The whole lines: one without an end was being written when its writer was killed."""
-        if not self.path.exists():
-            return iter(())
-        try:
-            text = self.path.read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise LabError(
-                f"{self.path} cannot be read ({error}): name another file with --records"
-            ) from error
-        return iter(text[: text.rfind("\n") + 1].splitlines())
 
     def _read(self, number: int, line: str) -> dict[str, Any]:
         try:
@@ -120,12 +101,6 @@ class Records:
                 f"{self.path} is damaged in line {number}: delete that line, or name another file"
             ) from error
         return values
-
-    def _drop_torn_line(self) -> None:
-        whole = self.path.read_bytes() if self.path.exists() else b""
-        if whole and not whole.endswith(b"\n"):
-            with self.path.open("r+b") as file:
-                file.truncate(whole.rfind(b"\n") + 1)
 
 
 def commit() -> str:

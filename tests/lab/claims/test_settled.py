@@ -1,0 +1,111 @@
+"""A verdict needs two seeds and a word on what was scaled down; a claim goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from made_claims import MadeStudy, made_claim
+
+from thinwire.errors import LabError
+from thinwire.lab.claims.claim_records import ClaimRecords
+from thinwire.lab.claims.ledger import CLAIMS, find_claim
+from thinwire.lab.claims.run import Run
+from thinwire.lab.claims.running import run_claim
+from thinwire.lab.claims.settled import settle
+from thinwire.lab.claims.study import CLAIMS_FILE, Recorded, Untestable
+from thinwire.plans.plan import WIRE_VERSION
+
+FIRST_WORDS = ("reproduced", "partly", "refuted", "untestable", "open")
+
+
+def tell(what: str, done: int, of: int) -> None:
+    assert done <= of
+
+
+def verdict(folder: Path, scaled_down: str = "all of it", why_no_seeds: str = "") -> str:
+    return settle(made_claim(MadeStudy(), scaled_down, why_no_seeds), folder).judgement.verdict
+
+
+def test_two_seeds_make_a_verdict(tmp_path: Path) -> None:
+    assert verdict(tmp_path).startswith("open: run thinwire claims run made")
+    run_claim(made_claim(MadeStudy()), tmp_path, None, 1, tell)
+    assert verdict(tmp_path).startswith("open: 1 seed of 2")
+    settled = run_claim(made_claim(MadeStudy()), tmp_path, None, None, tell)
+    assert (settled.judgement.verdict, settled.judgement.measured) == ("reproduced", "4 runs")
+    assert settled.row()["seeds"] == [0, 1]
+
+
+def test_without_a_word_on_what_was_scaled_down_it_is_open(tmp_path: Path) -> None:
+    run_claim(made_claim(MadeStudy()), tmp_path, None, 2, tell)
+    assert verdict(tmp_path, scaled_down="") == "open: what was scaled down is not said"
+
+
+def test_where_nothing_is_drawn_one_run_will_do(tmp_path: Path) -> None:
+    study = MadeStudy()
+    settled = run_claim(made_claim(study, why_no_seeds="a model"), tmp_path, None, None, tell)
+    assert (len(study.performed), settled.judgement.verdict) == (2, "reproduced")
+    assert settled.row()["seeds"] == "a model"
+
+
+def test_a_seed_with_a_missing_run_does_not_count(tmp_path: Path) -> None:
+    records = ClaimRecords(tmp_path / CLAIMS_FILE)
+    for seed in (0, 1):
+        records.add(MadeStudy().runs(seed)[0], {"accuracy": 1.0})
+    assert verdict(tmp_path).startswith("open: run")
+
+
+def test_what_is_recorded_is_not_run_again(tmp_path: Path) -> None:
+    first, second = MadeStudy(), MadeStudy()
+    run_claim(made_claim(first), tmp_path, None, 2, tell)
+    run_claim(made_claim(second), tmp_path, None, 3, tell)
+    assert [run.seed for run in first.performed] == [0, 0, 1, 1]
+    assert [run.seed for run in second.performed] == [2, 2]
+
+
+def test_a_line_says_what_was_run_by_which_commit(tmp_path: Path) -> None:
+    run = Run("made", {"codec": "dense"}, 7)
+    path = tmp_path / CLAIMS_FILE
+    ClaimRecords(path).add(run, {"accuracy": 0.25})
+    line = json.loads(path.read_text())
+    assert {"kind", "settings", "seed", "wire", "commit", "made", "result"} == set(line)
+    assert (line["seed"], line["wire"]) == (7, WIRE_VERSION)
+    path.write_text(json.dumps({**line, "wire": WIRE_VERSION - 1}) + "\n")
+    assert ClaimRecords(path).find(run) is None
+    path.write_text(json.dumps(line) + "\n" + '{"kind": "torn')
+    found = ClaimRecords(path).find(run)
+    assert found is not None
+    assert found.result == {"accuracy": 0.25}
+    path.write_text("{}\n")
+    with pytest.raises(LabError, match="line 1"):
+        ClaimRecords(path).find(run)
+
+
+def test_what_cannot_be_tested_says_why(tmp_path: Path) -> None:
+    claim = made_claim(Untestable("no cluster"))
+    assert settle(claim, tmp_path).judgement.verdict == "untestable: no cluster"
+    with pytest.raises(LabError, match="no cluster"):
+        run_claim(claim, tmp_path, None, None, tell)
+
+
+def test_runs_of_another_command_name_it(tmp_path: Path) -> None:
+    claim = made_claim(Recorded("other.jsonl", "thinwire compare digits", lambda path: []))
+    assert settle(claim, tmp_path).judgement.verdict == "open: run thinwire compare digits"
+    with pytest.raises(LabError, match="thinwire compare digits"):
+        run_claim(claim, tmp_path, None, None, tell)
+
+
+def test_the_ledger_is_complete(tmp_path: Path) -> None:
+    ids = [claim.id for claim in CLAIMS]
+    assert len(set(ids)) == len(ids) >= 30
+    assert [claim.id for claim in CLAIMS if not claim.scaled_down] == []
+    for claim in CLAIMS:
+        row = settle(claim, tmp_path).row()
+        assert {"id", "paper", "claim", "command", "measured", "verdict"} <= set(row)
+        assert row["verdict"].startswith(("open", "untestable"))  # nothing is recorded there
+
+
+def test_an_unknown_claim_is_refused_by_naming_the_known() -> None:
+    with pytest.raises(LabError, match=r"no claim 'x': known are .*terngrad-workers"):
+        find_claim("x")

@@ -46,9 +46,11 @@ docs: setup
 	$(BIN)/python docs/make_api.py
 
 # The README's picture, from recorded runs: speed of docs/records/grid.jsonl, accuracy of the file named here.
-ACCURACY ?= docs/records/accuracy-digits.jsonl
+ACCURACY ?= docs/records/accuracy-cifar10.jsonl
+LATE = start=5% @ memory=momentum:mask=off,lr=on
+SHOWN ?= ddp,terngrad,terngrad:1,fft:0.85,topk:0.04,$(LATE),sign:$(LATE)
 picture: setup
-	$(BIN)/thinwire picture docs/figures/gain.svg --accuracy $(ACCURACY)
+	$(BIN)/thinwire picture docs/figures/gain.svg --accuracy $(ACCURACY) --codecs "$(SHOWN)"
 
 # As many files at once as there are cores.
 test: lint

@@ -79,7 +79,7 @@ def judge_loss(paper: float) -> Judge:
 
 
 def judge_clipping(evidence: Evidence) -> Judgement:
-    """Reproduced if clipping is better with every seed, and level with float."""
+    """Reproduced if clipping is better with every seed, by more than its spread, and level with float."""
     if missing := unlearnt(evidence):
         return missing
     clipped, unclipped = evidence.where(codec="terngrad"), evidence.where(codec=UNCLIPPED)
@@ -89,8 +89,10 @@ def judge_clipping(evidence: Evidence) -> Judgement:
         f"clipping gains {points_spread(gain)} points; with it {points_spread(loss)} against float, without "
         f"it {points_spread(unclipped.minus(evidence.where(codec='dense'), 'accuracy'))}"
     )
-    holds = [min(gain.values) > 0, loss.mean >= LEVEL]
-    because = "" if all(holds) else "clipping helps" if holds[0] else "clipping did not help in every run"
+    helps = min(gain.values) > 0
+    holds = [helps and gain.mean > gain.deviation, loss.mean >= LEVEL]
+    told = "clipping helps" if holds[0] else "the gain is within its spread" if helps else ""
+    because = "" if all(holds) else told or "clipping did not help in every run"
     return Judgement(measured, graded(all(holds), any(holds)), because)
 
 

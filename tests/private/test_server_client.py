@@ -290,7 +290,7 @@ def test_an_internal_error_tells_nothing_but_its_kind(
     server: private.Server, events: list[str], monkeypatch: pytest.MonkeyPatch, pictures: IntArray
 ) -> None:
     def broken(self: object, batch: int) -> None:
-        raise IndexError("weight 42 is -7")
+        raise IndexError("weight 1234567890 is -7")
 
     monkeypatch.setattr("thinwire.private.server.ServerSession.query", broken)
     with (
@@ -298,7 +298,7 @@ def test_an_internal_error_tells_nothing_but_its_kind(
         private.Client(server.address) as client,
     ):
         client.predict(pictures[0])
-    assert "42" not in told(events, "IndexError").replace(str(server.address[1]), "")
+    assert "1234567890" not in told(events, "IndexError")
 
 
 def test_too_many_clients_are_turned_away(small: Graph) -> None:

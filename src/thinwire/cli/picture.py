@@ -41,10 +41,10 @@ def picture(
     """
     from thinwire.errors import LabError
     from thinwire.lab.bench.grid import read_records
-    from thinwire.lab.report.gain import gains_of
-    from thinwire.lab.report.kept import kept_studies
-    from thinwire.lab.report.opening_picture import write_opening_picture
     from thinwire.lab.run.records import Records
+    from thinwire.lab.study.gain import gains_of
+    from thinwire.lab.study.kept import kept_studies
+    from thinwire.lab.study.opening_picture import write_opening_picture
 
     if not speed.is_file():
         raise LabError(f"{speed} does not exist: name a file that thinwire bench grid wrote")

@@ -142,11 +142,11 @@ def accuracy(
       thinwire study accuracy docs/records/accuracy-*.jsonl --json
       thinwire study accuracy docs/records/accuracy-cifar10.jsonl --picture docs/figures/accuracy-cifar10.svg
     """
-    from thinwire.lab.report.kept import kept_studies
-    from thinwire.lab.report.kept_picture import KeptPicture
-    from thinwire.lab.report.kept_table import HEADS, kept_markdown, kept_rows, put_table
     from thinwire.lab.report.record import write_text
     from thinwire.lab.run.records import Records
+    from thinwire.lab.study.kept import kept_studies
+    from thinwire.lab.study.kept_picture import KeptPicture
+    from thinwire.lab.study.kept_table import HEADS, kept_markdown, kept_rows, put_table
 
     found = {path: kept_studies(Records(path).checked().runs()) for path in records}
     for path, studies in found.items():

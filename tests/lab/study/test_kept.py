@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 from thinwire.cli.app import make_app
 from thinwire.errors import LabError
 from thinwire.lab.data.task import ACCURACY, BITS_PER_CHARACTER
-from thinwire.lab.report.kept import KeptStudy, kept_studies
-from thinwire.lab.report.kept_picture import KeptPicture
-from thinwire.lab.report.kept_table import kept_markdown, put_table
 from thinwire.lab.report.outcome import Outcome
 from thinwire.lab.run.recipe import Recipe
 from thinwire.lab.run.records import Records, Settings
+from thinwire.lab.study.kept import KeptStudy, kept_studies
+from thinwire.lab.study.kept_picture import KeptPicture
+from thinwire.lab.study.kept_table import kept_markdown, put_table
 
 RECIPE = Recipe("digits", "digits-cnn", epochs=1, batch=16, lr=0.1)
 

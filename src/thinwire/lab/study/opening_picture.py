@@ -7,11 +7,11 @@ from pathlib import Path
 
 from thinwire.lab.data.task import ACCURACY
 from thinwire.lab.report.colours import colours
-from thinwire.lab.report.gain import Gain
-from thinwire.lab.report.kept import Kept, KeptStudy
-from thinwire.lab.report.kept_picture import family
 from thinwire.lab.report.record import write_text
 from thinwire.lab.report.svg import bar, dot, sheet, shortened, text
+from thinwire.lab.study.gain import Gain
+from thinwire.lab.study.kept import Kept, KeptStudy
+from thinwire.lab.study.kept_picture import family
 from thinwire.texts.rate import show_rate
 from thinwire.texts.words import counted
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from thinwire.errors import LabError
 from thinwire.lab.data.task import ACCURACY
-from thinwire.lab.report.kept import BASELINES, Kept, KeptStudy
 from thinwire.lab.report.tables import score
+from thinwire.lab.study.kept import BASELINES, Kept, KeptStudy
 
 HEADS = ("codec", "score", "against DDP, seed by seed", "bytes: times fewer", "verdict")
 BEGIN, END = "<!-- kept: {name} -->", "<!-- end -->"

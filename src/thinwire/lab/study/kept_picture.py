@@ -8,8 +8,8 @@ from html import escape
 
 from thinwire.lab.data.task import ACCURACY
 from thinwire.lab.report.colours import colours
-from thinwire.lab.report.kept import ALLOWED, BASELINES, Kept, KeptStudy
 from thinwire.lab.report.svg import sheet, text
+from thinwire.lab.study.kept import ALLOWED, BASELINES, Kept, KeptStudy
 
 WIDTH, HEIGHT = 820, 420
 LEFT, RIGHT, TOP, BOTTOM = 64, 24, 48, 52  # margins of the plot

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-END_S = 150.0  # a busy machine starts interpreters slowly
+END_S = 120.0
 
 
 class Server:

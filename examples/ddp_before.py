@@ -19,8 +19,8 @@ def batch(step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
     return centers[labels] + 2.0 * torch.randn(BATCH, 64, generator=draw), labels
 
 
-def main() -> None:
-    dist.init_process_group("gloo")
+def train() -> None:
+    """A function of its own: a DDP model freed after its group may never end (pytorch issue 56297)."""
     torch.manual_seed(0)
     net = nn.Sequential(
         nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, CLASSES)
@@ -35,6 +35,11 @@ def main() -> None:
     if dist.get_rank() == 0:
         x, labels = batch(STEPS, 0)
         print(f"accuracy {(net(x).argmax(1) == labels).float().mean():.3f}")
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    train()
     dist.destroy_process_group()
 
 

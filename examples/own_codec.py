@@ -68,8 +68,7 @@ class BytePacker(tw.GatherPacker):
             end += numel
 
 
-def main() -> None:
-    dist.init_process_group("gloo")
+def train() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 1))
     model = DistributedDataParallel(net)
@@ -86,6 +85,11 @@ def main() -> None:
         if dist.get_rank() == 0:
             print(compressor.plan)
             print(compressor.report())
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    train()
     dist.destroy_process_group()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -12,11 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from thinwire.auto.choice import Choice
 from thinwire.auto.pilot import Pilot
 from thinwire.clock import COMPARE, CONNECT, OUTSIDE, PLAN, TRAINING
 from thinwire.controls.observation import Observation
-from thinwire.errors import PlanError, StateError
+from thinwire.errors import StateError
 from thinwire.exchange.bucket import Bucket
 from thinwire.exchange.drift import drift_check
 from thinwire.exchange.either_way import EitherWay
@@ -33,16 +31,17 @@ from thinwire.hooks import blame
 from thinwire.hooks.course import Course, Fixed, Piloted
 from thinwire.hooks.helm import Helm
 from thinwire.hooks.known_optimizer import KnownOptimizer
+from thinwire.hooks.known_tensors import KnownTensors
+from thinwire.hooks.planner import Planner, plans_of_auto
 from thinwire.hooks.side_stream import SideStream
 from thinwire.hooks.survey import Survey
 from thinwire.hooks.whole_gradient import HeldBucket, WholeGradient, norm_of
 from thinwire.hooks.worker import Worker
 from thinwire.kernels import pick
-from thinwire.plans.model import Model, parameter_names
-from thinwire.plans.plan import Plan, warn_idle
+from thinwire.plans.model import Model
+from thinwire.plans.plan import Plan
 from thinwire.plans.policy import Policy
 from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
 
 
 class Compressor:
@@ -68,16 +67,13 @@ class Compressor:
         can_pass: bool = False,
     ) -> None:
         self.policy, self.group, self.device = policy, group, device
-        self._options: dict[str, str | None] = {"memory": memory, "route": route, "control": control}
-        self._named = module is not None
         self._loss_scale = loss_scale
         self.owner: Callable[[], nn.Module | None] = lambda: None  # the wrapper whose gradients these are
         self.plain_group: Any = None  # DDP's own, for buckets that go its way
         self.plain_error: RuntimeError | None = None  # what they met there
-        self._names = {} if module is None else parameter_names(module)
-        self._layouts: dict[tuple[int, ...], Layout] = {}
+        self._tensors = KnownTensors(module)
         self._passing: list[Layout] = []  # of this step, those that went DDP's own way
-        self._optimizer = KnownOptimizer(self._names)
+        self._optimizer = KnownOptimizer(self._tensors.names)
         self._whole = WholeGradient()
         self._stream = SideStream(device)
         stage = CONNECT
@@ -85,20 +81,23 @@ class Compressor:
             nodes = settle(group, hierarchy, device)
             self.hierarchy = nodes if quality is None else Hierarchy(group)  # auto begins without nodes
             stage = PLAN
-            self._asked = self._empty_plan(control) if module is None else self._plan(Model.of(module))
+            self._planner = Planner(
+                policy, module, self.hierarchy, memory=memory, route=route, control=control
+            )
+            asked = self._planner.asked
             self._drift = drift_check(group, module, check_every, on_drift)
             stage = CONNECT
             group.connect()
             stage = COMPARE
             either = EitherWay(nodes, device) if nodes.per_node != self.hierarchy.per_node else None
-            self.node: Node = either or node_of(self.hierarchy, self._asked, device)
-            self.engine = Engine(self._asked, self.hierarchy.leaders(), device, seed, pick(device, kernels))
+            self.node: Node = either or node_of(self.hierarchy, asked, device)
+            self.engine = Engine(asked, self.hierarchy.leaders(), device, seed, pick(device, kernels))
         except Exception as error:
             explained = blame.explain(error, stage, group)
             group.close()
             raise explained from (None if explained is error else error)
         if module is not None:
-            warn_idle(self._asked, policy)
+            self._planner.warn()
         # Neither may hold the compressor: its thread would keep alive what ends it.
         clock = self.engine.clock
         self._worker = Worker(
@@ -112,7 +111,7 @@ class Compressor:
     @property
     def plan(self) -> Plan:
         """Every tensor's codec, memory and route; print it. Under auto those of now."""
-        return self.course.plan(self._asked, self.engine.plan)
+        return self.course.plan(self._planner.asked, self.engine.plan)
 
     @property
     def decided(self) -> bool:
@@ -347,46 +346,15 @@ class Compressor:
         weakref.finalize(thing, self._worker.stop).atexit = False  # the end of a process waits for nobody
 
     def _want_names(self, what: str) -> None:
-        if not self._named:
+        if not self._tensors.named:
             raise StateError(f"{what} needs parameter names: pass model= to ddp_hook")
-
-    def _plan(self, model: Model) -> Plan:
-        nodes, per_node = self.hierarchy.num_nodes, self.hierarchy.per_node
-        plan = Plan.of(self.policy, model, nodes, **self._options, per_node=per_node)
-        if plan.uses_norm and per_node > 1:
-            raise PlanError(
-                "norm=model goes by a worker's own gradient, and in a hierarchy nodes exchange: leave "
-                'norm=model out, or take hierarchy="off"'
-            )
-        return plan
-
-    def _empty_plan(self, control: str | None) -> Plan:
-        return Plan.empty(self.policy, self.hierarchy.num_nodes, control, self.hierarchy.per_node)
 
     def _layout(self, parameters: list[Tensor]) -> tuple[Layout, Plan | None]:
         """Where the tensors lie, and a plan for those that were never seen before."""
-        ids = tuple(map(id, parameters))
-        if ids in self._layouts:
-            self.course.note(self._layouts[ids])
-            return self._layouts[ids], None
-        layout = Layout.packed(Spec(self._name(p), tuple(p.shape), p.dtype) for p in parameters)
-        news = self._plan_new(layout)
-        self._layouts[ids] = layout
+        layout = self._tensors.layout(parameters)
+        news = self._planner.news(layout)
         self.course.note(layout)
         return layout, news
-
-    def _name(self, parameter: Tensor) -> str:
-        """Its name in the model, else one by arrival, which is the same on all ranks."""
-        return self._names.setdefault(id(parameter), f"parameter {len(self._names)}")
-
-    def _plan_new(self, layout: Layout) -> Plan | None:
-        known = {entry.spec.name for entry in self.plan.entries}
-        new = tuple(spec for spec in layout.specs if spec.name not in known)
-        if not new:
-            return None
-        news = self._plan(Model(new))
-        self._asked = self._asked.joined(news)
-        return news
 
     def _piloted(
         self, quality: str, model: Model, nodes: Hierarchy, either: EitherWay | None, can_pass: bool
@@ -394,23 +362,6 @@ class Compressor:
         """The course of an auto run; it must not hold the compressor."""
         engine, node, group, layouts = self.engine, self.node, self.group, list[Layout]()
         survey = Survey(engine.group, group, either, self.device, model, layouts)
-        helm = Helm(engine, node, group, self._worker.call, _plans(self.policy, model, nodes), survey)
+        helm = Helm(engine, node, group, self._worker.call, plans_of_auto(self.policy, model, nodes), survey)
         pilot = Pilot(quality, helm, group.size, either is not None)
         return Piloted(pilot, layouts, lambda: can_pass and not node.owes(engine))
-
-
-def _plans(policy: Policy, model: Model, nodes: Hierarchy) -> Callable[[str], Plan]:
-    """The plans of an auto run: what stays dense is as the user said, codec and way are what auto takes.
-
-    A function that holds no compressor: a pilot must not keep alive what ends it. A plan is made once.
-    """
-
-    @functools.cache
-    def plan_of(text: str) -> Plan:
-        choice = Choice.of(text)
-        chosen = Policy.of(choice.codec, policy.keep_dense, policy.min_numel)
-        if not choice.by_nodes:
-            return Plan.of(chosen, model, nodes.group.size)
-        return Plan.of(chosen, model, nodes.num_nodes, per_node=nodes.per_node)
-
-    return plan_of

@@ -41,6 +41,7 @@ def trained(id: str, accuracy: dict[str, float], fewer: float = 10.0) -> Evidenc
                     "accuracy": accuracy.get(run.settings["codec"], 0.9),
                     "bytes_per_step": 100.0 / (fewer if ">>" in run.settings["codec"] else 2.0),
                     "dense_bytes_per_step": 100.0,
+                    "test_loss": 1.5,
                     "losses": [[1, 2.0], [2, 1.0]],
                 },
             )
@@ -92,6 +93,26 @@ def test_workers_are_told_apart() -> None:
     judged = terngrad_workers.judge(Evidence(worse))
     assert judged.verdict == "partly: within the paper's -0.22 in 5 of 6 cases"
     assert "-1.00 (momentum, 16 workers)" in judged.measured
+
+
+def dropped_out(test_loss: float, gain_of_float: float) -> Evidence:
+    """Less dropout gives TernGrad 0.02; the last training loss is 1."""
+    gains = {"terngrad": 0.02, "dense": gain_of_float}
+    return Evidence(
+        [
+            replace(one, result={**one.result, "accuracy": accuracy, "test_loss": test_loss})
+            for one in trained("terngrad-dropout", {}).measured
+            for gain in [gains[one.settings["codec"]]]
+            for accuracy in [0.5 + gain * (one.settings["model"] == terngrad_nets.LITTLE_DROPOUT)]
+        ]
+    )
+
+
+def test_dropout_needs_something_to_regularise() -> None:
+    judge = terngrad_nets.judge_dropout
+    assert judge(dropped_out(1.5, gain_of_float=0.0)).verdict == "reproduced"
+    assert judge(dropped_out(1.5, gain_of_float=0.03)).verdict == "partly: it helps float as much"
+    assert judge(dropped_out(0.9, gain_of_float=0.0)).verdict.startswith("partly: float was not overfitted")
 
 
 def ternary(zeros: float, clipped: float, one_scale: float) -> Evidence:

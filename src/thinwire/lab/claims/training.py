@@ -18,24 +18,32 @@ from thinwire.lab.run.peers import Nobody
 from thinwire.lab.run.recipe import Recipe, recipe_from_dict
 from thinwire.lab.run.virtual_trainer import VirtualTrainer
 
-KIND = "training"
+KIND, EXAMPLES = "training", "examples"
 CURVE_POINTS = 30
 
 
 @dataclass(frozen=True)
 class Trainings(Study):
-    """Every recipe with every seed; what `thinwire train --network virtual` does, scored once at the end."""
+    """Every recipe with every seed; what `thinwire train --network virtual` does, scored once at the end.
+
+    `examples`: train on the first so many only.
+    """
 
     recipes: Sequence[Recipe]
+    examples: int | None = None
     needs_data = True
 
     def runs(self, seed: int) -> Sequence[Run]:
-        return [Run(KIND, settings_of(recipe), seed) for recipe in self.recipes]
+        few = {} if self.examples is None else {EXAMPLES: self.examples}
+        return [Run(KIND, {**settings_of(recipe), **few}, seed) for recipe in self.recipes]
 
     def perform(self, run: Run, data: Path | None, tell: Tell) -> Result:
         torch.set_num_threads(1)  # as every worker has
-        recipe = recipe_from_dict({**run.settings, "seed": run.seed})
-        trainer = VirtualTrainer(recipe, load_task(recipe.task, data))
+        settings = {**run.settings, "seed": run.seed}
+        examples = settings.pop(EXAMPLES, None)
+        recipe = recipe_from_dict(settings)
+        task = load_task(recipe.task, data)
+        trainer = VirtualTrainer(recipe, task if examples is None else task.with_few(examples))
         losses = []
         try:
             for step, loss in enumerate(trainer.steps(0, trainer.num_steps), 1):

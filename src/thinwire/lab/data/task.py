@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,10 @@ class Task:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     metric: str = ACCURACY
+
+    def with_few(self, examples: int) -> Task:
+        """The same task with only the first so many examples to train on: soon overfitted."""
+        return replace(self, train=Split(self.train.x[:examples], self.train.y[:examples]))
 
     def batch(self, split: Split, indices: Indices) -> tuple[Tensor, Tensor]:
         """The examples at `indices`, normalised, and their targets."""

@@ -1,0 +1,78 @@
+"""A planner: a compressor's policy and options, applied to the tensors of its model as they show up."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from torch import nn
+
+from thinwire.auto.choice import Choice
+from thinwire.errors import PlanError
+from thinwire.groups.hierarchy import Hierarchy
+from thinwire.plans.model import Model
+from thinwire.plans.plan import Plan, warn_idle
+from thinwire.plans.policy import Policy
+from thinwire.tensors.layout import Layout
+
+
+class Planner:
+    """What was asked for: a plan of the whole model, or one that grows by tensors whose model is unknown."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        module: nn.Module | None,
+        hierarchy: Hierarchy,
+        *,
+        memory: str | None,
+        route: str | None,
+        control: str | None,
+    ) -> None:
+        self._policy, self._nodes, self._per_node = policy, hierarchy.num_nodes, hierarchy.per_node
+        self._options = {"memory": memory, "route": route, "control": control}
+        if module is None:
+            self.asked = Plan.empty(policy, self._nodes, control, self._per_node)
+        else:
+            self.asked = self._plan(Model.of(module))
+        self._known = {entry.spec.name for entry in self.asked.entries}
+
+    def warn(self) -> None:
+        """Says which options do nothing for this model, once that is certain."""
+        warn_idle(self.asked, self._policy)
+
+    def news(self, layout: Layout) -> Plan | None:
+        """A plan for those tensors of a bucket that no plan has yet."""
+        new = tuple(spec for spec in layout.specs if spec.name not in self._known)
+        if not new:
+            return None
+        news = self._plan(Model(new))
+        self.asked = self.asked.joined(news)
+        self._known.update(spec.name for spec in new)
+        return news
+
+    def _plan(self, model: Model) -> Plan:
+        plan = Plan.of(self._policy, model, self._nodes, **self._options, per_node=self._per_node)
+        if plan.uses_norm and self._per_node > 1:
+            raise PlanError(
+                "norm=model goes by a worker's own gradient, and in a hierarchy nodes exchange: leave "
+                'norm=model out, or take hierarchy="off"'
+            )
+        return plan
+
+
+def plans_of_auto(policy: Policy, model: Model, nodes: Hierarchy) -> Callable[[str], Plan]:
+    """The plans of an auto run: what stays dense is as the user said, codec and way are what auto takes.
+
+    A function that holds no compressor: a pilot must not keep alive what ends it. A plan is made once.
+    """
+
+    @functools.cache
+    def plan_of(text: str) -> Plan:
+        choice = Choice.of(text)
+        chosen = Policy.of(choice.codec, policy.keep_dense, policy.min_numel)
+        if not choice.by_nodes:
+            return Plan.of(chosen, model, nodes.group.size)
+        return Plan.of(chosen, model, nodes.num_nodes, per_node=nodes.per_node)
+
+    return plan_of

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
     from thinwire.lab.claims.settled import Settled
 
-claims = typer.Typer(
-    help="The papers' claims: what was measured here, and a verdict on each.",
-    invoke_without_command=True,
-)
+claims = typer.Typer(invoke_without_command=True)
 
 Records = Annotated[
     Path | None,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from thinwire.lab.claims.cifar_accuracy import FILE
 from thinwire.lab.claims.ledger import find_claim
+from thinwire.lab.claims.papers.cifar_accuracy import FILE
 from thinwire.lab.claims.settled import settle
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from thinwire.errors import LabError
-from thinwire.lab.claims import (
+from thinwire.lab.claims.claim import Claim
+from thinwire.lab.claims.papers import (
     baselines,
     cifar_accuracy,
     fft_errors,
@@ -17,7 +18,6 @@ from thinwire.lab.claims import (
     terngrad_nets,
     terngrad_workers,
 )
-from thinwire.lab.claims.claim import Claim
 
 CLAIMS: tuple[Claim, ...] = (
     *terngrad_workers.CLAIMS,

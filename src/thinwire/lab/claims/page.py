@@ -19,7 +19,7 @@ Made by `thinwire claims page` of the records in [records](records); do not edit
 recorded runs and begins with one of {", ".join(Word)}.
 With fewer than {MIN_SEEDS} seeds, or if it is not said what was scaled down, a claim is open. "±" is the
 standard deviation over seeds; differences are in points of accuracy, seed by seed. What counts as
-reproduced is written in the judge's docstring (`src/thinwire/lab/claims`).
+reproduced is written in the judge's docstring (`src/thinwire/lab/claims/papers`).
 """
 
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from thinwire.lab.claims.rounded import rounded
 from thinwire.lab.claims.run import Result, Run
+from thinwire.lab.claims.studies.training import settings_of
 from thinwire.lab.claims.study import Study, Tell
-from thinwire.lab.claims.training import settings_of
 from thinwire.lab.data import load_task
 from thinwire.lab.run.recipe import Recipe, recipe_from_dict
 from thinwire.lab.run.trainer import Trainer

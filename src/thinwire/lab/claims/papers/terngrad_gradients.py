@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from thinwire.lab.claims.claim import Claim
 from thinwire.lab.claims.evidence import Evidence
 from thinwire.lab.claims.judgement import Judgement, graded
-from thinwire.lab.claims.ternary_gradients import LIMIT, MOMENTS, TernaryGradients
+from thinwire.lab.claims.studies.ternary_gradients import LIMIT, MOMENTS, TernaryGradients
 from thinwire.lab.run.recipe import Recipe
 from thinwire.lab.spread import Spread
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from thinwire.lab.claims.claim import Claim
 from thinwire.lab.claims.evidence import Evidence
 from thinwire.lab.claims.judgement import Judgement, graded
-from thinwire.lab.claims.mnist_recipe import SCALED_DOWN, mnist_recipe
 from thinwire.lab.claims.points import points_spread
-from thinwire.lab.claims.training import Trainings, fewer_bytes
+from thinwire.lab.claims.studies.mnist_recipe import SCALED_DOWN, mnist_recipe
+from thinwire.lab.claims.studies.training import Trainings, fewer_bytes
 
 LEVEL = -0.005
 ALONE = "gradiveq:8,layers=all,slice=row,sample=50,compress=250"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from thinwire.lab.claims.claim import Claim
-from thinwire.lab.claims.compressed_gradients import CompressedGradients
 from thinwire.lab.claims.evidence import Evidence
 from thinwire.lab.claims.judgement import Judgement, graded
+from thinwire.lab.claims.studies.compressed_gradients import CompressedGradients
 from thinwire.lab.study.verdict import FFT, RIVALS
 
 if TYPE_CHECKING:

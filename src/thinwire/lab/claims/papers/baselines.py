@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from thinwire.lab.claims.claim import Claim
 from thinwire.lab.claims.evidence import Evidence
 from thinwire.lab.claims.judgement import Judge, Judgement, Word, graded
-from thinwire.lab.claims.mnist_recipe import SCALED_DOWN, mnist_recipe
 from thinwire.lab.claims.points import points_spread
-from thinwire.lab.claims.training import Trainings, fewer_bytes
+from thinwire.lab.claims.studies.mnist_recipe import SCALED_DOWN, mnist_recipe
+from thinwire.lab.claims.studies.training import Trainings, fewer_bytes
 
 if TYPE_CHECKING:
     pass

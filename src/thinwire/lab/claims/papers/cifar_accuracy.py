@@ -12,8 +12,8 @@ from thinwire.lab.claims.evidence import Evidence
 from thinwire.lab.claims.judgement import Judge, Judgement, graded
 from thinwire.lab.claims.points import points_spread
 from thinwire.lab.claims.run import Measured
+from thinwire.lab.claims.studies.training import fewer_bytes
 from thinwire.lab.claims.study import Recorded
-from thinwire.lab.claims.training import fewer_bytes
 from thinwire.lab.run.lines_file import LinesFile
 
 FILE = "accuracy-cifar10.jsonl"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from thinwire.lab.claims.claim import Claim
 from thinwire.lab.claims.evidence import Evidence
 from thinwire.lab.claims.judgement import Judgement, graded
-from thinwire.lab.claims.mnist_recipe import SCALED_DOWN, STEPS, mnist_recipe
 from thinwire.lab.claims.points import points_spread
-from thinwire.lab.claims.training import Trainings
+from thinwire.lab.claims.studies.mnist_recipe import SCALED_DOWN, STEPS, mnist_recipe
+from thinwire.lab.claims.studies.training import Trainings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from thinwire.lab.claims.claim import Claim
-from thinwire.lab.claims.convolution_gradients import PAPER_SHARE, SHARES, ConvolutionGradients
 from thinwire.lab.claims.evidence import Evidence
 from thinwire.lab.claims.judgement import Judgement, graded
+from thinwire.lab.claims.studies.convolution_gradients import PAPER_SHARE, SHARES, ConvolutionGradients
 from thinwire.lab.run.recipe import Recipe
 from thinwire.lab.spread import Spread
 

@@ -10,8 +10,8 @@ from typing import Any
 from thinwire.lab.bench.exchange import ExchangeJob
 from thinwire.lab.bench.step import StepJob, with_controls
 from thinwire.lab.claims.run import Result, Run
+from thinwire.lab.claims.studies.training import settings_of
 from thinwire.lab.claims.study import Study, Tell
-from thinwire.lab.claims.training import settings_of
 from thinwire.lab.data import load_task
 from thinwire.lab.net.network import NETLAB, open_network
 from thinwire.lab.net.workers import run_workers

@@ -9,7 +9,7 @@ from thinwire.lab.claims.claim import Claim
 from thinwire.lab.claims.evidence import Evidence
 from thinwire.lab.claims.judgement import Judge, Judgement, Word, graded
 from thinwire.lab.claims.points import points_spread
-from thinwire.lab.claims.training import Trainings
+from thinwire.lab.claims.studies.training import Trainings
 from thinwire.lab.run.recipe import Recipe
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from thinwire.lab.claims.claim import Claim
 from thinwire.lab.claims.evidence import Evidence
 from thinwire.lab.claims.judgement import Judgement, graded
-from thinwire.lab.claims.mnist_recipe import STEPS, mnist_recipe
 from thinwire.lab.claims.points import points
-from thinwire.lab.claims.training import Trainings
+from thinwire.lab.claims.studies.mnist_recipe import STEPS, mnist_recipe
+from thinwire.lab.claims.studies.training import Trainings
 from thinwire.lab.spread import Spread
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from thinwire.lab.claims.claim import Claim
 from thinwire.lab.claims.evidence import Evidence
 from thinwire.lab.claims.judgement import Judgement, graded
 from thinwire.lab.claims.run import Measured
-from thinwire.lab.claims.timing import REPETITIONS, ExchangeTimes, StepTimes, TimedTrainings
+from thinwire.lab.claims.studies.timing import REPETITIONS, ExchangeTimes, StepTimes, TimedTrainings
 from thinwire.lab.run.recipe import Recipe
 from thinwire.lab.spread import Spread
 

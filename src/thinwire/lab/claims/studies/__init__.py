@@ -1,0 +1,1 @@
+"""What is run for a claim: trainings, gradients looked at, times."""

@@ -32,7 +32,7 @@ CANDIDATES = (
     Candidate("fft:0.85", "balanced", "CIFAR-10 +0.24 +- 0.29, MNIST -0.10 +- 0.07, text -0.156 (1 seed)"),
     Candidate("terngrad:1", "balanced", "CIFAR-10 +0.10 +- 0.10, text -0.172 (1 seed)"),
     Candidate("terngrad", "aggressive", "CIFAR-10 -2.30 +- 0.11 (2 seeds), MNIST -0.26 +- 0.07"),
-    Candidate("powersgd:4", "aggressive", "short -2.38 +- 0.82, MNIST -0.24 +- 0.18; CIFAR-10, rank 8: -0.54"),
+    Candidate("powersgd:4", "aggressive", "short -2.38 +- 0.82, MNIST -0.24 +- 0.18; CIFAR-10 rank 8 -0.54"),
     Candidate("sign", "aggressive", "short -3.35 +- 0.83, MNIST -0.21 +- 0.08"),
     Candidate("topk:0.01", "aggressive", "short -8.59 +- 0.63, MNIST -0.82 +- 0.06"),
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 AUTO = "auto"  # tw.compress(model, "auto"), trained until it has decided
+AUTO_QUALITY = "aggressive"  # what it may take there: all that can be measured
 BASE, AGAIN = "ddp", "ddp-again"  # plain DDP, twice: their difference is what chance does
 CODECS = ("fp16", "terngrad", "qsgd:4", "gradiveq:8", "topk:0.01")
 

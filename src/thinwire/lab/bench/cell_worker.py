@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 import thinwire as tw
 from thinwire.codecs.catalog import parse
 from thinwire.groups.torch import TorchGroup
-from thinwire.lab.bench.cell import AGAIN, AUTO, BASE, CellJob, Record
+from thinwire.lab.bench.cell import AGAIN, AUTO, AUTO_QUALITY, BASE, CellJob, Record
 from thinwire.lab.bench.floor import Floor, FloorTraining
 from thinwire.lab.bench.timing import timed
 from thinwire.lab.models import model_card
@@ -82,9 +82,8 @@ class Training:
         net = card.build(seed=0)
         self.compressor: Any = None
         if hook == AUTO:
-            options: dict[str, Any] = {"quality": "aggressive"}
             self.model = DistributedDataParallel(net)
-            self.compressor = tw.compress(self.model, AUTO, **options)
+            self.compressor = tw.compress(self.model, AUTO, quality=AUTO_QUALITY)
         else:
             hooked = attach(net, BASE if hook == AGAIN else hook, 0, None)
             self.model, self.compressor = hooked.model, hooked.compressor

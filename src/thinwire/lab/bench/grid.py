@@ -12,7 +12,7 @@ from typing import Any
 
 import thinwire
 from thinwire.errors import LabError
-from thinwire.lab.bench.cell import AGAIN, AUTO, BASE, Cell, CellJob, Record
+from thinwire.lab.bench.cell import AGAIN, AUTO, AUTO_QUALITY, BASE, Cell, CellJob, Record
 from thinwire.lab.bench.step import check_hooks
 from thinwire.lab.models import model_card
 from thinwire.lab.net.network import LOOPBACK, NETLAB, open_network
@@ -58,6 +58,7 @@ def run_cell(cell: Cell, job: CellJob, told: Told) -> Record:
         "batch": job.batch,
         "codecs": list(job.codecs),
         "others": list(job.others),
+        "auto_quality": AUTO_QUALITY,
         "network": network.kind,
         "machine": machine_kind(),
         "version": thinwire.__version__,

@@ -20,6 +20,7 @@ class Gain:
     step_ms: tuple[float, ...]
     speedups: tuple[float, ...]
     took: tuple[str, ...] = ()  # what auto took on each link; empty for a codec that somebody named
+    quality: str = ""  # that auto was given
 
 
 def gains_of(
@@ -49,7 +50,13 @@ def _is_of(record: Mapping[str, Any], model: str, workers: int) -> bool:
 def _gain(hook: str, cells: Sequence[Mapping[str, Any]]) -> Gain:
     times, speedups = ([cell[what][hook] for cell in cells] for what in ("measured_ms", "speedup_vs_ddp"))
     took = [_taken(cell[hook]["report"]) for cell in cells] if hook == "auto" else []
-    return Gain(hook, tuple(times), tuple(speedups), tuple(took))
+    return Gain(
+        hook,
+        tuple(times),
+        tuple(speedups),
+        tuple(took),
+        cells[0].get("auto_quality", "unknown quality") if took else "",
+    )
 
 
 def _taken(report: str) -> str:

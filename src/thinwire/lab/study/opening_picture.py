@@ -70,7 +70,7 @@ def _notes(gains: Sequence[Gain], rates: Sequence[str]) -> Iterator[str]:
     for gain in gains:
         if gain.took:
             told = ", ".join(f"{codec} at {rate}" for codec, rate in zip(gain.took, rates, strict=True))
-            yield f"{gain.hook} took {told}"
+            yield f"{gain.hook} ({gain.quality}) took {told}"
 
 
 def _cost_rows(top: int, costs: KeptStudy, palette: dict[str, str]) -> Iterator[str]:

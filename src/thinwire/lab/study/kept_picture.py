@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from html import escape
 
 from thinwire.lab.data.task import ACCURACY
@@ -13,6 +14,7 @@ from thinwire.lab.study.kept import ALLOWED, BASELINES, Kept, KeptStudy
 
 WIDTH, HEIGHT = 820, 420
 LEFT, RIGHT, TOP, BOTTOM = 64, 24, 48, 52  # margins of the plot
+RADIUS, LETTER, LINE = 5, 7.5, 14  # of a dot; of a label, about
 
 
 class KeptPicture:
@@ -32,7 +34,9 @@ class KeptPicture:
         differences = [self.factor * line.difference.mean for line in self.lines]
         self.low = max(min([-2 * self.allowed, *differences]) - 0.4 * self.allowed, -8 * self.allowed)
         self.high = max([self.allowed, *differences]) + 0.4 * self.allowed
-        self.most = 2.0 ** math.ceil(math.log2(1.15 * max([4.0, *(line.ratio for line in self.lines)])))
+        ratios = [line.ratio for line in self.lines] or [4.0]
+        self.least = 2.0 ** math.floor(math.log2(max(1.0, min(ratios))))
+        self.most = 2.0 ** math.ceil(math.log2(1.15 * max([4.0, *ratios])))
         self.colours = colours(["ddp", *(family(line.codec) for line in self.lines)])
 
     def svg(self) -> str:
@@ -49,11 +53,13 @@ class KeptPicture:
                 text(WIDTH - RIGHT, 26, self.study.setting, "quiet end"),
                 *self._grid(),
                 *(part for line in self.lines for part in self._dot(line)),
+                *self._labels(),
             ],
         )
 
     def _x(self, ratio: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * math.log2(max(ratio, 1.0)) / math.log2(self.most)
+        share = math.log2(max(ratio, self.least) / self.least) / math.log2(self.most / self.least)
+        return LEFT + (WIDTH - LEFT - RIGHT) * share
 
     def _y(self, difference: float) -> float:
         share = (self.high - max(difference, self.low)) / (self.high - self.low)
@@ -69,7 +75,7 @@ class KeptPicture:
         ]
         for value in (self.high, 0.0, -self.allowed, self.low):
             parts.append(text(LEFT - 8, round(self._y(value) + 4, 1), f"{value:+.2g}", "quiet end"))
-        ratio = 1.0
+        ratio = self.least
         while ratio <= self.most:
             x = self._x(ratio)
             parts += [
@@ -85,22 +91,41 @@ class KeptPicture:
         return parts
 
     def _dot(self, line: Kept) -> list[str]:
-        name = family(line.codec)
-        colour = self.colours[name]
-        x, y = self._x(line.ratio), self._y(self.factor * line.difference.mean)
+        colour = self.colours[family(line.codec)]
+        x, y = self._place(line)
         reach = self.factor * line.difference.deviation
         high = self._y(min(self.high, self.factor * line.difference.mean + reach))
         low = self._y(self.factor * line.difference.mean - reach)
-        kept = line.verdict == "kept"
-        below = self.factor * line.difference.mean < self.low
-        label = f"{name} {self._told(line)}" if below else name
+        fill = colour if line.verdict == "kept" else "none"
         return [
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{high:.1f}" y2="{low:.1f}" stroke="{colour}" '
             'stroke-width="1.5" opacity="0.7"/>',
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" stroke="{colour}" stroke-width="2" '
-            f'fill="{colour if kept else "none"}"><title>{escape(line.codec)}</title></circle>',
-            text(x + 9, round(y + 4, 1), label, "" if kept else "quiet"),
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}" stroke="{colour}" stroke-width="2" '
+            f'fill="{fill}"><title>{escape(line.codec)}</title></circle>',
         ]
+
+    def _labels(self) -> Iterator[str]:
+        """Right of each dot, or left of it where another dot or label is in the way."""
+        taken = [(x - RADIUS, x + RADIUS, y) for x, y in map(self._place, self.lines)]
+        for line in self.lines:
+            x, y = self._place(line)
+            below = self.factor * line.difference.mean < self.low
+            name = f"{family(line.codec)} {self._told(line)}" if below else family(line.codec)
+            gap, width = RADIUS + 4, LETTER * len(name)
+            sides = {"": (x + gap, x + gap + width), "end": (x - gap - width, x - gap)}
+            free = [
+                side
+                for side, (first, last) in sides.items()
+                if first > LEFT and last < WIDTH
+                if not any(first < b and a < last and abs(y - other) < LINE for a, b, other in taken)
+            ]
+            side = free[0] if free else ""
+            taken.append((*sides[side], y))
+            kind = side if line.verdict == "kept" else f"quiet {side}".strip()
+            yield text(round(x - gap if side else x + gap, 1), round(y + 4, 1), name, kind)
+
+    def _place(self, line: Kept) -> tuple[float, float]:
+        return self._x(line.ratio), self._y(self.factor * line.difference.mean)
 
     def _told(self, line: Kept) -> str:
         return f"{self.factor * line.difference.mean:+.{2 if self.factor > 1 else 3}f}"

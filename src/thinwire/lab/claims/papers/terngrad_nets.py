@@ -19,7 +19,7 @@ UNCLIPPED = "terngrad:clip=off"
 LITTLE_DROPOUT, MUCH_DROPOUT = "alexnet", "alexnet-dropout"  # 0.2 and 0.5
 LEVEL = -0.005  # what still counts as no loss
 LEARNT = 0.2  # accuracy: twice that of guessing
-ADAM_STEPS, LARGE_STEPS = 300, 60
+ADAM_STEPS, LARGE_STEPS = 300, 40
 FEW_EXAMPLES, FEW_EPOCHS = 5000, 10  # an AlexNet learns them by heart
 
 

@@ -111,6 +111,17 @@ def test_the_picture_has_a_full_dot_for_what_is_kept_and_a_ring_for_what_is_not(
     assert fills(-0.5, -0.5, -0.5) == ["none"]
 
 
+def test_labels_of_the_picture_make_room_for_each_other() -> None:
+    runs = [run("ddp", 0, 0.7), run("topk", 0, 0.7, sent=20.0), run("powersgd", 0, 0.7, sent=19.0)]
+    (found,) = kept_studies(runs)
+    tree = ElementTree.fromstring(KeptPicture(found).svg())
+    labels = {node.text: node.attrib for node in tree.iter("{http://www.w3.org/2000/svg}text")}
+    dots = [float(dot.attrib["cx"]) for dot in tree.iter("{http://www.w3.org/2000/svg}circle")]
+    left, right = labels["topk"], labels["powersgd"]
+    assert "end" in left["class"]
+    assert float(left["x"]) < min(dots) < max(dots) < float(right["x"])
+
+
 def test_the_command_reads_records_and_says_what_is_missing(tmp_path: Path) -> None:
     file = tmp_path / "small.jsonl"
     runner = CliRunner()

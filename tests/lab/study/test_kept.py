@@ -112,7 +112,7 @@ def test_the_picture_has_a_full_dot_for_what_is_kept_and_a_ring_for_what_is_not(
 
 
 def test_labels_of_the_picture_make_room_for_each_other() -> None:
-    runs = [run("ddp", 0, 0.7), run("topk", 0, 0.7, sent=20.0), run("powersgd", 0, 0.7, sent=19.0)]
+    runs = [run("ddp", 0, 0.7), run("topk", 0, 0.7, sent=20.0), run("powersgd", 0, 0.7, sent=19.6)]
     (found,) = kept_studies(runs)
     tree = ElementTree.fromstring(KeptPicture(found).svg())
     labels = {node.text: node.attrib for node in tree.iter("{http://www.w3.org/2000/svg}text")}

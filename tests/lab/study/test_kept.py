@@ -141,7 +141,7 @@ def test_the_command_reads_records_and_says_what_is_missing(tmp_path: Path) -> N
     assert picture.read_text().startswith("<svg")
 
 
-@pytest.mark.parametrize("name", ["accuracy-cifar10", "accuracy-shakespeare"])
+@pytest.mark.parametrize("name", ["accuracy-cifar10", "accuracy-shakespeare", "accuracy-mnist"])
 def test_docs_show_what_was_recorded(name: str) -> None:
     """Red? `thinwire study accuracy docs/records/accuracy-*.jsonl --into docs/choosing.md --picture ...`."""
     docs = Path(__file__).parents[3] / "docs"

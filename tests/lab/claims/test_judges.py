@@ -95,6 +95,18 @@ def test_workers_are_told_apart() -> None:
     assert "-1.00 (momentum, 16 workers)" in judged.measured
 
 
+def test_a_loss_within_its_spread_refutes_nothing() -> None:
+    judged = find_claim("terngrad-adam-large-batch")
+    accuracies = {("dense", 0): 0.4, ("dense", 1): 0.4, ("terngrad", 0): 0.4, ("terngrad", 1): 0.378}
+    evidence = Evidence(
+        [
+            replace(one, result={**one.result, "accuracy": accuracies[one.settings["codec"], one.seed]})
+            for one in trained(judged.id, {}).measured
+        ]
+    )
+    assert judged.judge(evidence).verdict == "partly: the paper's figure lies within the spread"
+
+
 def dropped_out(test_loss: float, gain_of_float: float) -> Evidence:
     """Less dropout gives TernGrad 0.02; the last training loss is 1."""
     gains = {"terngrad": 0.02, "dense": gain_of_float}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,12 @@ def test_a_training() -> None:
     assert 0.1 < result["accuracy"] <= 1
     assert result["bytes_per_step"] < result["dense_bytes_per_step"]
     assert result["losses"][-1][0] == 20
+
+
+def test_a_training_on_few_examples_overfits_them() -> None:
+    few = perform(Trainings([replace(RECIPE, steps=60)], examples=64))
+    assert few["losses"][-1][1] < 0.1
+    assert few["test_loss"] > few["losses"][-1][1] + 0.1
 
 
 def test_ternary_gradients() -> None:

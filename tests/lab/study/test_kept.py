@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -19,7 +20,7 @@ from thinwire.lab.run.recipe import Recipe
 from thinwire.lab.run.records import Records, Settings
 from thinwire.lab.study.kept import KeptStudy, kept_studies
 from thinwire.lab.study.kept_picture import KeptPicture
-from thinwire.lab.study.kept_table import kept_markdown, put_table
+from thinwire.lab.study.kept_table import kept_markdown, kept_rows, put_table
 
 RECIPE = Recipe("digits", "digits-cnn", epochs=1, batch=16, lr=0.1)
 
@@ -150,3 +151,16 @@ def test_docs_show_what_was_recorded(name: str) -> None:
     assert put_table(page, name, "\n".join(map(kept_markdown, studies))) == page
     picture = docs / "figures" / f"{name}.svg"
     assert not picture.exists() or KeptPicture(studies[0]).svg() == picture.read_text()
+
+
+def test_the_readme_shows_what_was_recorded() -> None:
+    """Its table of costs: every codec that was kept, with the figures of choosing.md."""
+    root = Path(__file__).parents[3]
+    studies = kept_studies(Records(root / "docs/records/accuracy-cifar10.jsonl").runs())
+    rows = {(row[0], row[2], row[3]) for row in kept_rows(studies[0]) if row[-1] == "kept"}
+    table = (root / "README.md").read_text().split("## What it costs")[1].split("## Codecs")[0]
+    shown = {
+        (codec.strip("` "), points.strip(), ratio.strip())
+        for codec, points, ratio in re.findall(r"^\| (`.*?`) \| (.*?) \| (.*?) \|$", table, re.M)
+    }
+    assert shown == rows

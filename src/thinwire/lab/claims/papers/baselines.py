@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from thinwire.lab.claims.claim import Claim
 from thinwire.lab.claims.evidence import Evidence
 from thinwire.lab.claims.judgement import Judge, Judgement, Word, graded
 from thinwire.lab.claims.points import points_spread
-from thinwire.lab.claims.studies.mnist_recipe import SCALED_DOWN, mnist_recipe
+from thinwire.lab.claims.studies.mnist_recipe import SCALED_DOWN, STEPS, mnist_recipe
 from thinwire.lab.claims.studies.training import Trainings, fewer_bytes
-
-if TYPE_CHECKING:
-    pass
 
 LEVEL, NEAR = -0.005, -0.01
 FEEDBACK, NO_FEEDBACK = "sign", "sign @ memory=none"
@@ -29,7 +25,8 @@ def judge_level(codec: str) -> Judge:
         difference = own.minus(evidence.where(codec="dense"), "accuracy")
         fewer = own.values(fewer_bytes).mean
         measured = f"{points_spread(difference)} points against float at {fewer:.1f} times fewer bytes"
-        return Judgement(measured, graded(difference.mean >= LEVEL, difference.mean >= NEAR))
+        word = graded(difference.mean >= LEVEL, difference.mean >= NEAR)
+        return Judgement(measured, word, f"for a run of {STEPS} steps" if word is Word.REFUTED else "")
 
     return judge
 

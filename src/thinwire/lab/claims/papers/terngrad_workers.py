@@ -50,8 +50,10 @@ def judge(evidence: Evidence) -> Judgement:
         f"to {points(means[best])} points ({best[0]}, {best[1]} workers)"
     )
     inside = sum(mean >= LOSS for mean in means.values())
-    because = "" if inside == len(means) else f"within the paper's -0.22 in {inside} of {len(means)} cases"
-    return Judgement(measured, graded(inside == len(means), inside > 0), because)
+    because = f"after {STEPS} steps within the paper's -0.22 in {inside} of {len(means)} cases"
+    return Judgement(
+        measured, graded(inside == len(means), inside > 0), "" if inside == len(means) else because
+    )
 
 
 def plot(evidence: Evidence, figure: Figure) -> None:

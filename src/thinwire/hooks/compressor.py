@@ -361,7 +361,16 @@ class Compressor:
     ) -> Course:
         """The course of an auto run; it must not hold the compressor."""
         engine, node, group, layouts = self.engine, self.node, self.group, list[Layout]()
+        plan_of = plans_of_auto(self.policy, model, nodes)
         survey = Survey(engine.group, group, either, self.device, model, layouts)
-        helm = Helm(engine, node, group, self._worker.call, plans_of_auto(self.policy, model, nodes), survey)
+        helm = Helm(
+            engine.group,
+            group,
+            self.device,
+            survey,
+            self._worker.call,
+            switch=lambda text: node.switch(engine, plan_of(text)),
+            adopt=lambda text: node.adopt(engine, plan_of(text)),
+        )
         pilot = Pilot(quality, helm, group.size, either is not None)
         return Piloted(pilot, layouts, lambda: can_pass and not node.owes(engine))

@@ -72,8 +72,8 @@ class Decision:
             if not 1 / OFF < ratio < OFF:
                 off = f"{ratio:.3g} times too quick" if ratio > 1 else f"{1 / ratio:.3g} times too slow"
                 notes.append(
-                    f"  probes alone forecast {_ms(self.probed_s)} for plain DDP, {off}: forecasts are fitted "
-                    "to what was measured"
+                    f"  probes alone forecast {_ms(self.probed_s)} for plain DDP, {off}: forecasts are "
+                    "fitted to what was measured"
                 )
         if self.deciding_s:
             notes.append(f"  forecasting, deciding and the switch took {_ms(self.deciding_s)}")

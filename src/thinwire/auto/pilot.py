@@ -264,21 +264,13 @@ class Pilot:
         made = decide(self._race, self.choices, self.step, self._forecasts.step_s)
         self._settle(replace(made, compute_s=self._compute_s, probed_s=self._forecasts.probed_s))
         deciding_s = self._forecasting_s + time.perf_counter() - start
-        look = LinkLook.first(self.helm.link_s, self._race.measured_s[self.codec])
-        self._watch.link = look
-        self.decisions[-1] = replace(
-            self.decisions[-1],
-            deciding_s=deciding_s,
-            link_bytes=look.nbytes,
-            link_s=look.long_s,
-            short_s=look.short_s,
-        )
+        self.decisions[-1] = replace(self.decisions[-1], deciding_s=deciding_s)
 
     def _settle(self, decision: Decision) -> None:
         again = None if self.decision is None else self.decision.codec == decision.codec
         self.decisions.append(decision)
         self.decided = True
-        self._watch.begin(decision.measured_s.get(decision.codec, 0.0), again)
+        self._watch.begin(decision.measured_s.get(decision.codec, 0.0), same=again)
         self._begin(Stage(decision.codec, SWITCH_STEPS, self._watch.window))
         LOG.info("step %d: %s", decision.step, str(decision).partition("\n")[0])
 
@@ -290,6 +282,10 @@ class Pilot:
         why = self._watch.strays(agreed, self.helm.link_s)
         if why:
             self._decide_anew(why)
+            return
+        self._stage = Stage(self.codec, 0, self._watch.window)
+        if self._watch.link is not None and self.decision is not None:
+            self.decisions[-1] = replace(self.decision, **self._watch.link.to_dict())
 
     def _decide_anew(self, why: str) -> None:
         """From the step that begins now on."""
@@ -303,11 +299,10 @@ class Pilot:
         self._resumed = False
         decision = self.decision
         assert decision is not None
-        if decision.short_s:
-            self._watch.link = LinkLook(decision.link_bytes, decision.link_s, decision.short_s)
+        link = LinkLook(decision.link_bytes, decision.link_s, decision.short_s) if decision.short_s else None
+        self._watch.begin(decision.measured_s.get(self.codec, 0.0), link)
         if self._watch.other_link(self.helm.link_s):
             self._decide_anew("the link is another than at the decision")
             return
         self.decided = True
-        self._watch.begin(decision.measured_s.get(self.codec, 0.0))
         self._stage = Stage(self.codec, WARM_UP, self._watch.window)

@@ -81,22 +81,23 @@ class Helm:
         return agreed
 
     def _drain(self) -> None:
-        """Straight to every peer: around a ring a bucket fills again while a message waits for its hops."""
+        self._send(int(DRAIN * self._survey.burst_bytes))
+
+    def _message_s(self, nbytes: int, messages: int) -> float:
+        best = float("inf")
+        for _ in range(messages):
+            self._largest([0.0])  # all ranks begin together
+            best = min(best, self._send(nbytes))
+        return self._largest([best])[0]
+
+    def _send(self, nbytes: int) -> float:
+        """Seconds of so many bytes, straight to every peer: one latency, not a walk around a ring."""
         peers = self._everybody.size
-        row = 1 + int(DRAIN * self._survey.burst_bytes / (peers - 1))
+        row = 1 + nbytes // (peers - 1)
         send, receive = (
             torch.from_numpy(np.zeros((peers, row), np.uint8)).to(self._device) for _ in range(2)
         )
         with self._meter.aside(), self._meter.turned_to(self._everybody):
+            start = self._clock()
             self._meter.all_to_all(send, receive).wait()
-
-    def _message_s(self, nbytes: int, messages: int) -> float:
-        best = float("inf")
-        message = torch.from_numpy(np.zeros(max(1, nbytes // 4), np.float32)).to(self._device)
-        for _ in range(messages):
-            self._largest([0.0])  # all ranks begin together
-            with self._meter.aside(), self._meter.turned_to(self._everybody):
-                start = self._clock()
-                self._meter.all_reduce(message).wait()
-                best = min(best, self._clock() - start)
-        return self._largest([best])[0]
+            return self._clock() - start

@@ -1,4 +1,4 @@
-"""A fit: by how much links and codecs are slower than they were probed, so that forecasts meet measurements."""
+"""A fit: by how much links and codecs are slower than probed, so that forecasts equal measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A simulated cluster: links with token buckets below a group, and a training whose steps cost simulated time.
+"""A simulated cluster: links with token buckets below a group, and training steps in simulated time.
 
 Shares no formula with `thinwire.perf`: the model under test must not be its own judge. One rank stands for
 all: the slowest, for whom the others wait in every collective.
@@ -77,7 +77,7 @@ class Network:
         return wire.latency_s + mean * self._rng.gammavariate(of, 1 / of)
 
     def _push(self, nbytes: float, start: float) -> float:
-        """Seconds until the connection has taken so many bytes: what tokens allow at once, the rest in time."""
+        """Seconds until the connection has taken so many bytes: what tokens allow at once, then the rest."""
         wire = self.wire
         self._tokens = min(wire.burst_bytes, self._tokens + max(0.0, start - self._at) * wire.bytes_per_s)
         burst = min(nbytes, self._tokens)
@@ -256,7 +256,7 @@ def _exchange(
 
 
 def expected_step_s(job: Job, text: str, wire: Wire, workers: int, steps: int = 16) -> float:
-    """Seconds of a step in the long run, without noise: token buckets are as full as such steps leave them."""
+    """Seconds of a step in the long run, without noise: token buckets as full as such steps leave them."""
     network = Network(replace(wire), workers, None)
     network._tokens = 0.0
     now, ends = 0.0, []

@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -256,7 +256,7 @@ class Run:
         return linked.with_speeds(_speeds(tuple(codecs), factor), self.job.contends)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _keys(codec: str) -> tuple[str, ...]:
     made = parse(codec)
     phases = dict.fromkeys(made.phase(step).partition(" ")[0] for step in range(50))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from thinwire.groups.base import Confession, Group, Pending
 
-COPIED_BYTES = 1 << 16  # of longer messages the simulation needs no content
+COPIED_BYTES = 1 << 12  # of longer messages the simulation needs no content
 
 
 @dataclass(frozen=True)

@@ -299,7 +299,7 @@ class Engine:
             self._finite &= transit.finite
             if transit.load.x is not bucket.buffer:
                 for piece in transit.lane.layout.slices:
-                    bucket.buffer[piece] = transit.load.x[piece]
+                    bucket.put(piece, transit.load.x[piece])
             if transit.lane.codec.learns:
                 self._lessons.append((bucket, transit))
 

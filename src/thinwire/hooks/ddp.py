@@ -52,7 +52,8 @@ def hook(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Te
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
     in_backward = _raise_after_backward(state)
     done = lambda: future.set_result(buffer)  # noqa: E731
-    state.exchange(buffer, bucket.parameters(), bucket.is_last(), done, shadowing=not in_backward)
+    views = bucket.gradients() if state.course.guards else ()
+    state.exchange(buffer, bucket.parameters(), bucket.is_last(), done, not in_backward, views)
     if not in_backward or (bucket.is_last() and _waits_within(state)):
         state.wait()
     return future

@@ -19,6 +19,7 @@ from thinwire.lab.run.recipe import Recipe
 from thinwire.lab.run.recipes import digits
 from thinwire.lab.run.records import Records, Settings
 from thinwire.lab.run.session import Session, grid
+from thinwire.plans.wire_version import WIRE_VERSION
 
 STEPS: list[Row] = [
     {"row": "step", "step": step, "epoch": step / 10, "seconds": step / 2, "loss": 1 / step}

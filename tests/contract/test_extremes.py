@@ -1,7 +1,7 @@
 """Obligations on extreme gradients: finite ones have finite means on every rank, others never do.
 
-Every codec x kinds of gradients x dtypes of parameters, three ranks in one process. Where a dtype cannot hold a
-kind (1e20 in fp16) the kind is as large as it can.
+Every codec x kinds of gradients x dtypes of parameters, three ranks in one process. Where a dtype cannot hold
+a kind (1e20 in fp16) the kind is as large as it can.
 """
 
 from __future__ import annotations

@@ -169,6 +169,29 @@ def test_a_gradient_that_is_not_finite_is_nobodys_fault(teams: Teams) -> None:
         assert finite == [True, False, True, True]
 
 
+def quality_run(name: str) -> tuple[str, str, tuple[str, ...]]:
+    """What an optimizer means for the quality of auto."""
+    net = mlp()
+    model = nn.parallel.DistributedDataParallel(net)
+    groups = [{"params": net[0].parameters(), "lr": 0.1}, {"params": net[2].parameters(), "lr": 0.2}]
+    optimizer = getattr(torch.optim, name)(groups, lr=0.1)
+    with tw.compress(model, "auto", optimizer=optimizer) as compressor:
+        pilot = pilot_of(compressor)
+        return pilot.quality, str(compressor.report()), pilot.choices
+
+
+def test_the_default_quality_is_what_was_shown_for_the_optimizer(teams: Teams) -> None:
+    for quality, report, choices in teams(2).run(quality_run, "SGD"):
+        assert quality == "balanced"
+        assert {"terngrad:1", "fft:0.85"} <= set(choices)
+        assert 'quality "balanced": its codecs keep their accuracy under SGD' in report
+    for name, said in (("AdamW", "their accuracy under Adam"), ("Adagrad", "do to Adagrad was not studied")):
+        for quality, report, choices in teams(2).run(quality_run, name):
+            assert quality == "safe"
+            assert not {"terngrad:1", "fft:0.85"} & set(choices)
+            assert said in report
+
+
 def vetoed_by_nodes() -> tuple[list[str], list[bool], str]:
     """The same where leaders exchange for two workers each; one worker that leads nobody is at the root."""
     with wrap(mlp(), "auto", hierarchy=2) as it:

@@ -64,6 +64,8 @@ class Compressor:
         check_every: int | None = None,
         on_drift: str = "raise",
         quality: str | None = None,
+        about_quality: str = "",
+        optimizer: torch.optim.Optimizer | None = None,
         hierarchy: str | int | None = "off",
         can_pass: bool = False,
     ) -> None:
@@ -86,6 +88,10 @@ class Compressor:
                 policy, module, self.hierarchy, memory=memory, route=route, control=control
             )
             asked = self._planner.asked
+            if optimizer is not None:
+                self._want_names("optimizer=")
+                self._optimizer.refuse_another(optimizer)
+                self._optimizer.check(optimizer, asked)
             self._drift = drift_check(group, module, check_every, on_drift)
             stage = CONNECT
             group.connect()
@@ -107,7 +113,7 @@ class Compressor:
         self._release_with(self)
         self.course: Course = Fixed()
         if quality is not None and module is not None:
-            self.course = self._piloted(quality, Model.of(module), nodes, either, can_pass)
+            self.course = self._piloted(quality, Model.of(module), nodes, either, can_pass, about_quality)
 
     @property
     def plan(self) -> Plan:
@@ -361,7 +367,13 @@ class Compressor:
         return layout, news
 
     def _piloted(
-        self, quality: str, model: Model, nodes: Hierarchy, either: EitherWay | None, can_pass: bool
+        self,
+        quality: str,
+        model: Model,
+        nodes: Hierarchy,
+        either: EitherWay | None,
+        can_pass: bool,
+        about_quality: str,
     ) -> Course:
         """The course of an auto run; it must not hold the compressor."""
         engine, node, group, layouts = self.engine, self.node, self.group, list[Layout]()
@@ -377,6 +389,5 @@ class Compressor:
             adopt=lambda text: node.adopt(engine, plan_of(text)),
         )
         pilot = Pilot(quality, helm, group.size, either is not None)
-        return Piloted(
-            pilot, Safeguard(engine, node, group), layouts, lambda: can_pass and not node.owes(engine)
-        )
+        guard = Safeguard(engine, node, group)
+        return Piloted(pilot, guard, layouts, lambda: can_pass and not node.owes(engine), about_quality)

@@ -108,10 +108,15 @@ class Piloted(Course):
     guards = True
 
     def __init__(
-        self, pilot: Pilot, safeguard: Safeguard, layouts: list[Layout], can_pass: Callable[[], bool]
+        self,
+        pilot: Pilot,
+        safeguard: Safeguard,
+        layouts: list[Layout],
+        can_pass: Callable[[], bool],
+        about_quality: str = "",
     ) -> None:
         self.pilot, self.layouts, self._can_pass = pilot, layouts, can_pass
-        self._safeguard = safeguard
+        self._safeguard, self._about_quality = safeguard, about_quality
 
     def text(self, codec: str) -> str:
         return f"auto ({self.pilot.codec})"
@@ -125,7 +130,8 @@ class Piloted(Course):
 
     @property
     def explanation(self) -> str:
-        return self.pilot.explanation
+        about = f"auto: {self._about_quality}" if self._about_quality else ""
+        return "\n".join(filter(None, [about, self.pilot.explanation]))
 
     def bucket_ready(self, is_first: bool) -> None:
         if not is_first:

@@ -159,7 +159,7 @@ class ScaledPacker(FloatPacker):
     3. a rank sends g 2^k / N: however many of them are added, the sum stays below 2^15 (1 + 2^-11)^N
     4. the mean is the sum times 2^-k
 
-    A tensor that is not finite on some rank stays so: Inf and NaN are Inf and NaN whatever they are scaled by.
+    What is not finite on some rank is not finite in the mean: no power of two changes Inf or NaN.
     """
 
     def __init__(self, dtype: torch.dtype, runs: Sequence[Run], context: Context) -> None:

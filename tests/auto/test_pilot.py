@@ -228,6 +228,49 @@ def test_a_state_of_an_undecided_run_measures_anew() -> None:
     assert resumed.codec == "terngrad:1"
 
 
+def test_a_codec_that_is_vetoed_never_comes_back() -> None:
+    """Neither in this run nor in one that goes on with its state; all else is measured anew."""
+    world = World(SLOW_LINK)
+    made = Pilot("balanced", world)
+    world.run(made, ENOUGH)
+    assert made.codec == "terngrad:1"
+    made.veto()
+    assert world.codec == made.codec == "dense"
+    ran = len(world.ran)
+    world.run(made, ENOUGH)
+    assert "terngrad:1" not in world.ran[ran:]
+    assert made.codec == "qsgd:4"
+    assert f"never terngrad:1 again, in step {ran - 1}" in made.explanation
+    again = World(SLOW_LINK)
+    resumed = Pilot("balanced", again)
+    resumed.load(made.state_dict())
+    resumed.veto()
+    again.run(resumed, ENOUGH)
+    assert set(again.ran) <= {"dense", "fft:0.85", "qsgd:8", "fp16"}
+    assert set(resumed.vetoed) == {"terngrad:1", "qsgd:4"}
+
+
+def test_a_veto_in_a_trial_ends_it_and_with_no_codec_left_all_is_sent() -> None:
+    world = World({**SLOW_LINK, "bf16": 0.65})
+    made = Pilot("safe", world)
+    for _ in candidates("safe"):
+        while made.codec == "dense" and not made.decided:
+            world.run(made, 1)
+        made.veto()
+    world.run(made, ENOUGH)
+    assert made.choices == ()
+    assert made.codec == "dense"
+    assert 'no codec of quality "safe" is left' in made.explanation
+
+
+def test_plain_ddp_cannot_be_vetoed() -> None:
+    world = World(SLOW_LINK)
+    made = Pilot("safe", world)
+    world.run(made, 3)
+    made.veto()
+    assert made.vetoed == {}
+
+
 NODES = {**SLOW_LINK, "dense by nodes": 0.7, "qsgd:4 by nodes": 0.22, "terngrad:1 by nodes": 0.15}
 
 
@@ -322,7 +365,8 @@ def test_the_table_of_qualities_is_about_codecs_that_exist() -> None:
         assert candidate.quality in QUALITIES
         assert parse(candidate.codec).memory in ("none", "residual")
         assert candidate.codec.partition(":")[0] not in NEVER
-        assert candidate.evidence
+        assert candidate.sgd
+        assert candidate.adam
     for name in NEVER:
         parse(name)
     with pytest.raises(PlanError, match='no quality "fast": known are exact, safe, balanced, aggressive'):

@@ -84,6 +84,7 @@ class Pilot:
         self.choices = allowed if workers > 1 else ()
         self.pace = Pace()
         self.codec = DENSE
+        self.vetoed: dict[str, int] = {}  # codecs that are out for the rest of the run, and since which step
         self.step = 0
         self.decisions: list[Decision] = []
         self.decided = False
@@ -108,6 +109,25 @@ class Pilot:
             self._over()
         self.step += 1
 
+    def veto(self) -> None:
+        """The codec of the step before had a mean that is not finite where plain DDP's is: never again.
+
+        That step was sent again, as it is. All ranks know it, before the step that begins: all is measured
+        anew, without the codec.
+        """
+        if self.codec == DENSE:
+            return
+        codec = Choice.of(self.codec).codec
+        LOG.warning("step %d: a mean of %s was not finite where plain DDP's is: vetoed", self.step - 1, codec)
+        self._leave_out({codec: self.step - 1})
+        self.pace, self._resumed = Pace(), False
+        self._begin(Stage(DENSE, 0, 0))
+        self._start()
+
+    def _leave_out(self, vetoed: Mapping[str, int]) -> None:
+        self.vetoed |= vetoed
+        self.choices = tuple(text for text in self.choices if Choice.of(text).codec not in self.vetoed)
+
     @property
     def decision(self) -> Decision | None:
         """The one in force, or the last one while something else is tried."""
@@ -116,14 +136,26 @@ class Pilot:
     @property
     def explanation(self) -> str:
         """What was decided and why, or what is being tried."""
+        lines = [
+            f"auto: never {codec} again, in step {step} its mean was not finite where plain DDP's is"
+            for codec, step in self.vetoed.items()
+        ]
         if self.decided or not self._stage.timed:
-            return str(self.decision or "")
-        return f"auto: not decided yet, step {self.step} is a trial of {self.codec}"
+            lines.append(str(self.decision or ""))
+        else:
+            lines.append(f"auto: not decided yet, step {self.step} is a trial of {self.codec}")
+        return "\n".join(filter(None, lines))
 
     def state_dict(self) -> dict[str, Any]:
         """The codec in force, and the decision if there is one: a resumed run goes on with it."""
         decided = self.decision.to_dict() if self.decided and self.decision is not None else None
-        return {"quality": self.quality, "codec": self.codec, "step": self.step, "decision": decided}
+        return {
+            "quality": self.quality,
+            "codec": self.codec,
+            "step": self.step,
+            "decision": decided,
+            "vetoed": dict(self.vetoed),
+        }
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Goes on with a decision unless the link is another; without one it measures anew.
@@ -131,6 +163,7 @@ class Pilot:
         A decision for a node layout that no longer exists is discarded: what was held back is sent by all
         workers.
         """
+        self._leave_out(saved.get("vetoed", {}))
         was = Choice.of(saved["codec"])
         without_nodes = was.by_nodes and str(was) not in self.choices
         self.codec, self.step = was.codec if without_nodes else str(was), int(saved["step"])
@@ -153,6 +186,8 @@ class Pilot:
             return
         alone = "a worker alone has nothing to send"
         why = alone if self.workers == 1 else f'quality "{self.quality}" sends everything'
+        if self.vetoed:
+            why = f'no codec of quality "{self.quality}" is left'
         self._settle(Decision(DENSE, self.step, why))
 
     def _stages(self) -> Script:

@@ -164,13 +164,22 @@ class Team:
         for rank in ranks:
             self.signal(rank, signal.SIGKILL)
 
-    def leave(self, how: Leave = Leave(), timeout_s: float = LEAVE_S) -> list[int | None]:
-        """Lets all ranks end like programs; their exit codes, None for a rank that hangs."""
+    def dismiss(self, how: Leave = Leave()) -> None:
+        """Every rank ends like a program as soon as it has answered; `collect` gets the answers."""
         for connection in self._connections:
             with contextlib.suppress(OSError):
                 connection.send_bytes(pickle.dumps(how))
+
+    def leave(self, how: Leave = Leave(), timeout_s: float = LEAVE_S) -> list[int | None]:
+        """Lets all ranks end like programs; their exit codes, None for a rank that hangs."""
+        self.dismiss(how)
         self._wait(range(self.world), time.monotonic() + timeout_s)
         return [self.codes.get(rank) for rank in range(self.world)]
+
+    def still_running(self, ranks: Iterable[int], timeout_s: float) -> list[int]:
+        """Which of these ranks have not ended within the time."""
+        self._wait(list(ranks), time.monotonic() + timeout_s)
+        return [rank for rank in ranks if rank not in self.codes]
 
     def log(self, rank: int) -> str:
         """What a rank wrote to stdout and stderr."""
@@ -179,9 +188,9 @@ class Team:
     def _log(self, rank: int) -> Path:
         return Path(self._folder.name, f"rank{rank}.log")
 
-    def _wait(self, ranks: range, deadline: float) -> None:
-        while len(self.codes) < len(ranks) and time.monotonic() < deadline:
-            for rank in set(ranks) - set(self.codes):
+    def _wait(self, ranks: Iterable[int], deadline: float) -> None:
+        while (running := set(ranks) - set(self.codes)) and time.monotonic() < deadline:
+            for rank in running:
                 code = self._server.poll(self.pids[rank])
                 if code is not None:
                     self.codes[rank] = code

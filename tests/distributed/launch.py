@@ -25,8 +25,9 @@ from typing import Any
 
 from rank import Leave, Raised
 
-ANSWER_S = 60.0  # longer than any group timeout used in these tests: an answer that takes longer is a hang
-LEAVE_S = 20.0
+TIMEOUT_S = 600.0  # of a group in which nobody should wait for a timeout: who does has no answer in time
+ANSWER_S = 240.0  # far above what a busy machine needs: an answer that takes longer is a hang
+LEAVE_S = 120.0
 # Some virtual machines name AMX among their CPU's flags and then refuse its instructions: torch's own
 # products of bfloat16 end there by SIGILL, with no line of ours in them.
 NO_AMX = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
@@ -87,7 +88,7 @@ class Server:
 class Team:
     """N ranks in one gloo group, alive until the `with` block ends."""
 
-    def __init__(self, server: Server, world: int, timeout_s: float = 20.0) -> None:
+    def __init__(self, server: Server, world: int, timeout_s: float = TIMEOUT_S) -> None:
         self.world, self._server, self._timeout_s = world, server, timeout_s
         self.codes: dict[int, int] = {}
         self.broken = False

@@ -87,11 +87,10 @@ def killed(victim: int) -> Met:
 
 
 def test_a_worker_that_is_killed_while_gradients_go_by_ddp_ends_all_others(new_team: NewTeam) -> None:
-    answers = new_team(3, 20.0).answers(killed, 1)
+    answers = new_team(3).answers(killed, 1)
     assert answers[1] == Gone()
     for rank in (0, 2):
         met = answers[rank]
         assert isinstance(met, Met), met
-        assert met.seconds < 15
         for failure in (met.first, *met.later):
             assert "rank 1 closed the connection or died" in failure.text, failure.trace

@@ -115,13 +115,12 @@ def test_a_step_that_is_not_finite_on_one_worker_is_skipped_by_all(teams: Teams,
 
 @pytest.mark.parametrize("victim", [0, 3])
 def test_a_killed_worker_is_named_in_its_own_and_in_other_nodes(new_team: NewTeam, victim: int) -> None:
-    team = new_team(4, 20.0)
+    team = new_team(4)
     answers = team.answers(killed, victim)
     assert answers[victim] == Gone()
     for rank in set(range(4)) - {victim}:
         assert isinstance(answers[rank], Met), answers[rank]
         assert f"rank {victim} closed the connection or died" in answers[rank].first.text
-        assert answers[rank].seconds < 5
 
 
 def killed(victim: int) -> Met:

@@ -13,7 +13,8 @@ from thinwire.groups.witness import Door, Witness
 
 SAW = Confession("travel", "RuntimeError: connection reset \N{BEACH WITH UMBRELLA}\n", own=False)
 MINE = Confession("encode", "ValueError: no", own=True)
-PATIENCE_S = 0.5
+LONG_S = 120.0  # for who comes: far above what a busy machine needs
+PATIENCE_S = 0.2  # for who says nothing
 
 
 def meet(ranks: list[int], size: int, patience_s: float = PATIENCE_S) -> list[Witness]:
@@ -39,7 +40,7 @@ def meet(ranks: list[int], size: int, patience_s: float = PATIENCE_S) -> list[Wi
 
 @pytest.fixture
 def three() -> Iterator[list[Witness]]:
-    witnesses = meet([0, 1, 2], 3, 5.0)
+    witnesses = meet([0, 1, 2], 3, LONG_S)
     for witness in witnesses:
         witness.patience_s = PATIENCE_S
     yield witnesses

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -107,6 +108,16 @@ def absent(victim: int) -> Failure | None:
         nn.parallel.DistributedDataParallel(net)
         return None
     return failure_of(lambda: wrap(net, "terngrad"))
+
+
+def late_for_an_absent(victim: int, late: int, late_s: float) -> Failure | None:
+    """The victim never calls compress, and one rank calls it late: the others have given up before it does."""
+    model = nn.parallel.DistributedDataParallel(mlp())
+    if dist.get_rank() == victim:
+        time.sleep(3600)
+    if dist.get_rank() == late:
+        time.sleep(late_s)
+    return failure_of(lambda: tw.compress(model, "terngrad"))
 
 
 def lost_while_connecting(victim: int) -> Failure:

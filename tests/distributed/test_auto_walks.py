@@ -8,14 +8,17 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.distributed as dist
-from failing import IN_BACKWARD, Met, signalled
+from failing import IN_BACKWARD, Met, failure_of, signalled
 from launch import Gone, NewTeam, Teams
 from own_clock import OTHERS, own_clock
+from rank import Failure
 from torch import Tensor, nn
-from training import few_steps, fit, wrap
+from torch.nn.parallel import DistributedDataParallel
+from training import few_steps, fit, mlp, wrap
 from unequal import THREADS
 
 import thinwire as tw
+from thinwire.hooks import plain_way
 
 LINK = tw.Link(rate="40gbit")  # emulated: dense steps go thinwire's way
 SLOW = {"dense": 0.1, "topk:0.01": 0.02, OTHERS: 0.05}  # seconds of a step, by codec
@@ -94,3 +97,26 @@ def test_a_worker_that_is_killed_while_gradients_go_by_ddp_ends_all_others(new_t
         assert isinstance(met, Met), met
         for failure in (met.first, *met.later):
             assert "rank 1 closed the connection or died" in failure.text, failure.trace
+
+
+def leaves_early(victim: int, how: str) -> Failure | None:
+    """The victim is done after two steps, and its process lives on; the others train on."""
+    model = DistributedDataParallel(mlp())
+    compressor = tw.compress(model, "auto")
+    plain_way.LEFT_S = 0.3
+    fit(model, 2)
+    if dist.get_rank() != victim:
+        return failure_of(lambda: fit(model, 2))
+    if how == "close":
+        compressor.close()
+    return None
+
+
+@pytest.mark.parametrize("how", ["close", "collected"])
+def test_a_rank_that_leaves_while_gradients_go_by_ddp_is_named(new_team: NewTeam, how: str) -> None:
+    """DDP's all-reduce waited for it as long as its process lived: all ranks alive, and no error."""
+    first, none, third = new_team(3).run(leaves_early, 1, how)
+    assert none is None
+    for failure in (first, third):
+        assert failure.kinds[0] == "PeerError", failure.trace
+        assert "rank 1 takes part no more" in failure.text

@@ -8,9 +8,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from failing import BETWEEN_STEPS, IN_BACKWARD, Met, absent, broken_encode, lost_while_connecting, signalled
+from failing import (
+    BETWEEN_STEPS,
+    IN_BACKWARD,
+    Met,
+    absent,
+    broken_encode,
+    late_for_an_absent,
+    lost_while_connecting,
+    signalled,
+)
 from launch import Gone, NewTeam, Server, Team
-from rank import Failure
+from rank import Failure, Leave
 from training import mlp, normed
 
 TIMEOUT_S = 15.0  # of the groups that must run into it; in others nobody has an answer that waited for it
@@ -138,6 +147,9 @@ def slow_teams(server: Server) -> Iterator[dict[str, Team]]:
             teams[name].start(signalled, signal.SIGSTOP, victim, when, "terngrad", ddp)
         teams["absent"] = stack.enter_context(Team(server, 3, TIMEOUT_S))
         teams["absent"].start(absent, 1)
+        teams["late"] = stack.enter_context(Team(server, 3, TIMEOUT_S))
+        teams["late"].start(late_for_an_absent, 2, 1, TIMEOUT_S / 3)
+        teams["late"].dismiss(Leave(destroy=False))
         yield teams
 
 
@@ -155,3 +167,9 @@ def test_a_rank_that_does_not_compress(slow_teams: dict[str, Team]) -> None:
     assert none is None
     for failure in (first, second):
         check_peer_error(failure, "rank 1 did not call compress", "0, 1, 2")
+
+
+def test_who_came_late_is_told_who_is_missing_before_the_store_goes(slow_teams: dict[str, Team]) -> None:
+    """Rank 0 keeps the store, gave up first and has left: rank 1 said that rank 0 was to blame."""
+    for failure in slow_teams["late"].collect([0, 1]):
+        check_peer_error(failure, "rank 2 did not call compress")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from thinwire.auto.pilot import Pilot
@@ -26,12 +25,13 @@ from thinwire.exchange.shared_node import node_of
 from thinwire.exchange.state import NotTaken
 from thinwire.groups.base import Group
 from thinwire.groups.hierarchy import Hierarchy, settle
-from thinwire.groups.torch import hang_up, on_the_wire
+from thinwire.groups.torch import on_the_wire
 from thinwire.hooks import blame
 from thinwire.hooks.course import Course, Fixed, Piloted
 from thinwire.hooks.helm import Helm
 from thinwire.hooks.known_optimizer import KnownOptimizer
 from thinwire.hooks.known_tensors import KnownTensors
+from thinwire.hooks.plain_way import PlainWay
 from thinwire.hooks.planner import Planner, plans_of_auto
 from thinwire.hooks.side_stream import SideStream
 from thinwire.hooks.survey import Survey
@@ -69,8 +69,7 @@ class Compressor:
         self.policy, self.group, self.device = policy, group, device
         self._loss_scale = loss_scale
         self.owner: Callable[[], nn.Module | None] = lambda: None  # the wrapper whose gradients these are
-        self.plain_group: Any = None  # DDP's own, for buckets that go its way
-        self.plain_error: RuntimeError | None = None  # what they met there
+        self.plain = PlainWay()
         self._tensors = KnownTensors(module)
         self._passing: list[Layout] = []  # of this step, those that went DDP's own way
         self._optimizer = KnownOptimizer(self._tensors.names)
@@ -150,7 +149,7 @@ class Compressor:
     def pass_by(self, parameters: list[Tensor], is_last: bool, shadowing: bool = False) -> None:
         """A bucket went DDP's own way: its bytes are counted, and drift is looked for as ever.
 
-        Waits for that, with the last bucket: once the backward pass is over parameters change.
+        Waits for that and for all means, with the last bucket: once the backward pass is over parameters change.
         """
         layout, _ = self._layout(parameters)
         unsent = self._passing
@@ -162,6 +161,8 @@ class Compressor:
         def job() -> None:
             self.engine.pass_step(layouts)
             self._look_for_drift(shadowing)
+            self.engine.clock.current = OUTSIDE
+            self.plain.wait(self.group)
 
         over = threading.Event()
         self._worker.submit(job, over.set)
@@ -224,11 +225,9 @@ class Compressor:
 
     def raise_error(self) -> None:
         """Raises what ended the exchanges, every time anew; of DDP's own all-reduce too it names the rank."""
-        if self.plain_error is not None and not self.failed:
-            hang_up(
-                self.plain_group or dist.distributed_c10d._get_default_group()
-            )  # nobody waits for this rank
-            raise self.fail(self.plain_error, OUTSIDE) from self.plain_error
+        if self.plain.error is not None and not self.failed:
+            self.plain.hang_up()
+            raise self.fail(self.plain.error, OUTSIDE) from self.plain.error
         if self.error is not None:
             raise self.error
 

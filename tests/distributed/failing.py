@@ -111,7 +111,7 @@ def absent(victim: int) -> Failure | None:
 
 
 def late_for_an_absent(victim: int, late: int, late_s: float) -> Failure | None:
-    """The victim never calls compress, and one rank calls it late: the others have given up before it does."""
+    """The victim never calls compress, one rank calls it late: the others give up before it does."""
     model = nn.parallel.DistributedDataParallel(mlp())
     if dist.get_rank() == victim:
         time.sleep(3600)

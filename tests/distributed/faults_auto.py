@@ -4,8 +4,9 @@
     python tests/distributed/faults_auto.py                         all 200, those that have no line yet
     python tests/distributed/faults_auto.py --seed 17 --repeat 20   one of them, again and again; no record
 
-Every injection is one JSON line of docs/records/faults-auto.jsonl; all of it follows from its seed. A survivor's
-process ends as soon as its error was raised, as a script's would, so that the others meet a rank that has left.
+Every injection is one JSON line of docs/records/faults-auto.jsonl; all of it follows from its seed. A
+survivor's process ends as soon as its error was raised, as a script's would, so that the others meet a rank
+that has left.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ PATIENCE_S = 120.0  # an answer that takes longer is a hang
 END_S = 60.0  # a process that has answered and takes longer to end hangs
 COUNT = 200
 RECORD = Path(__file__).parents[2] / "docs/records/faults-auto.jsonl"
-MARKS = "<!-- faults under auto: begin, made by tests/distributed/faults_auto.py -->\n", (
-    "<!-- faults under auto: end -->\n"
+MARKS = (
+    "<!-- faults under auto: begin, made by tests/distributed/faults_auto.py -->\n",
+    ("<!-- faults under auto: end -->\n"),
 )
 
 KINDS = {
@@ -48,7 +50,18 @@ KINDS = {
     "stop": "SIGSTOP",
     "nan": "a NaN in a gradient, GradScaler",
 }
-AUTO_PHASES = ("first", "warm-up", "dense", "trial", "decided", "agreeing", "probing", "link", "switch", "connect")
+AUTO_PHASES = (
+    "first",
+    "warm-up",
+    "dense",
+    "trial",
+    "decided",
+    "agreeing",
+    "probing",
+    "link",
+    "switch",
+    "connect",
+)
 FIXED_PHASES = ("first", "rebuilt", "later", "connect")
 CALLS = ("agreeing", "probing", "link", "switch")
 FIXED = ("terngrad", "topk:0.1", "qsgd:4", "powersgd:2", "fp16", "dense")
@@ -60,11 +73,13 @@ def fault_of(seed: int) -> AutoFault:
     kind = list(KINDS)[seed % len(KINDS)]
     hierarchy: str | int = ("off", "auto", 2)[seed // len(KINDS) % 3]
     codec = "auto" if hierarchy == "off" or chance.random() < 0.75 else chance.choice(FIXED)
-    phases = AUTO_PHASES if codec == "auto" else FIXED_PHASES
+    phases: tuple[str, ...] = AUTO_PHASES if codec == "auto" else FIXED_PHASES
     if kind == "nan":
         phases = tuple(phase for phase in phases if phase not in (*CALLS, "connect"))
     phase = chance.choice(phases)
-    places = ("before", "after") if phase in CALLS else ("forward", "backward", "between", "exchange")
+    places: tuple[str, ...] = ("forward", "backward", "between", "exchange")
+    if phase in CALLS:
+        places = ("before", "after")
     if kind in ("leave", "raise"):  # what a script does, it does on its own thread
         places = tuple(place for place in places if place != "exchange")
     hosts = 2 if hierarchy == "auto" else 1  # on one host "auto" knows no nodes
@@ -102,7 +117,10 @@ def _verdict(fault: AutoFault, struck: float, answers: list[Any], outcome: str) 
 def judge(fault: AutoFault, struck: float, answers: list[Any]) -> Verdict:
     """Every survivor must name the victim, and nobody else."""
     texts = [a.failure.text if isinstance(a, Ended) and a.failure else repr(a) for a in answers]
-    noted = [t if blamed(t) or not isinstance(a, Ended) else _with_notes(a) for t, a in zip(texts, answers, strict=True)]
+    noted = [
+        t if blamed(t) or not isinstance(a, Ended) else _with_notes(a)
+        for t, a in zip(texts, answers, strict=True)
+    ]
     wrong = [text for text in noted if blamed(text) != {fault.victim}]
     outcome = "bad: not named" if wrong else "named"
     if any(isinstance(answer, Gone) for answer in answers):

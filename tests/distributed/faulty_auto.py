@@ -1,4 +1,4 @@
-"""What ranks do while a fault is injected into a run under auto or in a hierarchy: train, and say what they met."""
+"""What ranks do while a fault is injected under auto or in a hierarchy: train, and say what they met."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from training import Wrapped, batch, descend, few_steps, loss_of, mlp, normed
 
 import thinwire as tw
 from thinwire.auto.pilot import Pilot
-from thinwire.exchange.node import Node
 
 WORLD = 4
 STEPS = 30  # auto decides within 24 of them, see few_steps
@@ -81,7 +80,10 @@ def _trained(fault: AutoFault, step: list[int]) -> tuple[str, bool]:
         grad_scaler=scaler,
         check_every=7,
     )
-    with compressor if fault.inside else contextlib.nullcontext(), _clocked(fault, model, compressor) as pilot:
+    with (
+        compressor if fault.inside else contextlib.nullcontext(),
+        _clocked(fault, model, compressor) as pilot,
+    ):
         skipped = _steps(fault, model, compressor, pilot, scaler, step)
         compressor.wait()
     if not fault.inside:
@@ -149,7 +151,7 @@ def _in_phase(fault: AutoFault, pilot: Pilot | None, step: int) -> bool:
         return step == {"first": 0, "rebuilt": 1}.get(fault.phase, 4)
     trial = pilot.codec != "dense" and not pilot.decided
     due = {"first": step == 0, "warm-up": step == 1, "dense": step == 3, "trial": trial}
-    return due[fault.phase] if fault.phase in due else pilot.decided
+    return due.get(fault.phase, pilot.decided)
 
 
 def one_step(model: DistributedDataParallel, step: int, scaler: torch.amp.GradScaler | None) -> None:
@@ -168,7 +170,8 @@ def one_step(model: DistributedDataParallel, step: int, scaler: torch.amp.GradSc
 def _arrange(fault: AutoFault, model: DistributedDataParallel, compressor: tw.Compressor) -> None:
     if fault.kind == "nan":
         parameter = random.Random(fault.seed).choice(list(model.module.parameters()))
-        handle = parameter.register_hook(lambda gradient: spoilt(gradient, handle))
+        handles: list[Any] = []
+        handles.append(parameter.register_hook(lambda gradient: spoilt(gradient, handles[0])))
     elif fault.place == "between":
         _do(fault)
     elif fault.place == "forward":
@@ -176,14 +179,14 @@ def _arrange(fault: AutoFault, model: DistributedDataParallel, compressor: tw.Co
     elif fault.place == "backward":
         in_backward_of(model.module, lambda *_: _do(fault))
     else:
-        node: Node = compressor.node
+        node: Any = compressor.node
         exchange = node.exchange
 
         def then(*arguments: Any) -> None:
             exchange(*arguments)
             _do(fault)
 
-        node.exchange = then  # type: ignore[method-assign]
+        node.exchange = then
         in_backward_of(model.module, lambda *_: _do(fault))  # where gradients go DDP's own way
 
 

@@ -1,4 +1,4 @@
-"""Auto on real ranks under a clock of the test's own: what a step takes is said by a table, not by the machine.
+"""Auto on real ranks under a clock of the test's own: a table says what a step takes, not the machine.
 
     with wrap(net, "auto") as it, own_clock(it, {"dense": 0.05, "fp16": 0.03}):
         fit(it.model, 30)                     # probes, trials and switches are real; only times are made up

@@ -99,7 +99,7 @@ def test_what_does_not_fit_auto_is_refused(
 
 
 def stop_and_resume() -> tuple[bool, list[str], list[str]]:
-    """Trains until it has decided, saves, and goes on twice: on the same link and on one 20 times as quick."""
+    """Trains until it has decided, saves, and goes on twice: on the same link and on a much quicker one."""
     with few_steps():
         with wrap(wide(), "auto", quality="aggressive") as it, own_clock(it, SLOW, link_s=0.2):
             assert it.compressor is not None

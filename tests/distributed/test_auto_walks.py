@@ -14,7 +14,7 @@ from own_clock import OTHERS, own_clock
 from rank import Failure
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from training import few_steps, fit, mlp, wrap
+from training import few_steps, fit, mlp, normed, wrap
 from unequal import THREADS
 
 import thinwire as tw
@@ -99,10 +99,10 @@ def test_a_worker_that_is_killed_while_gradients_go_by_ddp_ends_all_others(new_t
             assert "rank 1 closed the connection or died" in failure.text, failure.trace
 
 
-def leaves_early(victim: int, how: str) -> Failure | None:
+def leaves_early(victim: int, how: str, codec: str, build: Callable[[], nn.Module]) -> Failure | None:
     """The victim is done after two steps, and its process lives on; the others train on."""
-    model = DistributedDataParallel(mlp())
-    compressor = tw.compress(model, "auto")
+    model = DistributedDataParallel(build())
+    compressor = tw.compress(model, codec)
     plain_way.LEFT_S = 0.3
     fit(model, 2)
     if dist.get_rank() != victim:
@@ -112,11 +112,19 @@ def leaves_early(victim: int, how: str) -> Failure | None:
     return None
 
 
-@pytest.mark.parametrize("how", ["close", "collected"])
-def test_a_rank_that_leaves_while_gradients_go_by_ddp_is_named(new_team: NewTeam, how: str) -> None:
-    """DDP's all-reduce waited for it as long as its process lived: all ranks alive, and no error."""
-    first, none, third = new_team(3).run(leaves_early, 1, how)
-    assert none is None
-    for failure in (first, third):
+LEAVING: dict[str, tuple[int, str, str, Callable[[], nn.Module]]] = {
+    "all-reduce of gradients": (1, "close", "auto", mlp),
+    "all-reduce of gradients, model collected": (1, "collected", "auto", mlp),
+    "broadcast of buffers": (0, "close", "terngrad", normed),
+}
+
+
+@pytest.mark.parametrize("met", LEAVING)
+def test_a_rank_that_leaves_and_lives_on_is_named(new_team: NewTeam, met: str) -> None:
+    """DDP's own collectives waited for it as long as its process lived: all ranks alive, and no error."""
+    victim = LEAVING[met][0]
+    answers = new_team(3).run(leaves_early, *LEAVING[met])
+    assert answers.pop(victim) is None
+    for failure in answers:
         assert failure.kinds[0] == "PeerError", failure.trace
-        assert "rank 1 takes part no more" in failure.text
+        assert f"rank {victim} takes part no more" in failure.text

@@ -85,7 +85,10 @@ def test_other_dtypes(teams: Teams, run: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize(
     ("feature", "world"),
-    [*((feature, 3) for feature in FEATURES), *((feature, world) for feature in FEATURES[:2] for world in (2, 5))],
+    [
+        *((feature, 3) for feature in FEATURES),
+        *((feature, world) for feature in FEATURES[:2] for world in (2, 5)),
+    ],
 )
 def test_dense_is_plain_ddp_bit_for_bit(teams: Teams, feature: Feature, world: int) -> None:
     team = teams(world)

@@ -63,7 +63,13 @@ def test_the_report_tells_what_was_learnt(teams: Teams) -> None:
 
 @pytest.mark.parametrize(
     ("run", "world"),
-    [("gradiveq residual", 2), ("gradiveq residual", 3), ("gradiveq ternary", 2), ("powersgd", 3), ("fp16", 3)],
+    [
+        ("gradiveq residual", 2),
+        ("gradiveq residual", 3),
+        ("gradiveq ternary", 2),
+        ("powersgd", 3),
+        ("fp16", 3),
+    ],
 )
 def test_stopped_and_resumed_gives_the_same_bits(teams: Teams, run: str, world: int) -> None:
     """With three ranks a ring adds in another order when DDP rebuilds its buckets: "sharded" does not."""

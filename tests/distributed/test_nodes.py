@@ -20,6 +20,7 @@ from test_resume import begin, go_on, straight
 from torch import Tensor
 from training import batch, few_steps, fit, loss_of, mlp, wrap
 
+import thinwire as tw
 from thinwire.hooks.course import Piloted
 
 TWO: dict[str, Any] = {"hierarchy": 2}

@@ -69,7 +69,10 @@ def go_on(codec: str, options: dict[str, Any], saved: list[bytes]) -> Tensor:
 
 @pytest.mark.parametrize(
     ("run", "world"),
-    [*((run, 3) for run in RUNS), *((run, world) for run in ("terngrad residual", "dgc") for world in (2, 5))],
+    [
+        *((run, 3) for run in RUNS),
+        *((run, world) for run in ("terngrad residual", "dgc") for world in (2, 5)),
+    ],
 )
 def test_stopped_and_resumed_gives_the_same_bits(teams: Teams, run: str, world: int) -> None:
     team = teams(world)

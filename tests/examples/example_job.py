@@ -47,7 +47,7 @@ class Job:
 
     def __init__(self, server: Server, folder: Path, name: str, *arguments: str, world: int = 2) -> None:
         self._server, self._codes = server, dict[int, int]()
-        # The store is kept by the starter, as torchrun's agent does: its port cannot be taken by anybody else.
+        # The starter keeps the store, as torchrun's agent does: nobody else can take its port.
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self._store.port), "WORLD_SIZE": str(world)}
         shared["TORCHELASTIC_USE_AGENT_STORE"] = "True"

@@ -1,4 +1,4 @@
-"""The short form of `make sanitize`: damaged payloads to the ordinary build, some thousands; its own tests."""
+"""The short form of `make sanitize`: some damaged payloads to the ordinary build; its own tests."""
 
 from __future__ import annotations
 

@@ -229,9 +229,11 @@ def test_a_client_that_stops_talking_is_dropped(small: Graph, events: list[str])
 
 
 def test_a_server_that_stops_talking_is_left() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        with pytest.raises(LinkError, match="has sent nothing for 0"):
-            private.Client(silent.getsockname(), timeout_s=0.3).__enter__()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(LinkError, match="has sent nothing for 0"),
+    ):
+        private.Client(silent.getsockname(), timeout_s=0.3).__enter__()
 
 
 def test_a_killed_server_ends_the_client(

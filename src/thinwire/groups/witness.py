@@ -147,7 +147,7 @@ def _own_addresses(towards: str | None) -> list[str]:
 
 
 def _at_fault(found: Mapping[int, Confession | None]) -> bool:
-    """Whether it is known who is to blame. Not by a rank that left, if somebody waited for another in vain."""
+    """Whether it is known who is to blame: not by a rank that left, if somebody waited in vain."""
     if any(said is None or (said.own and said.operation != LEFT) for said in found.values()):
         return True
     said = [one for one in found.values() if one is not None]

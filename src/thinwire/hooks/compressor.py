@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from thinwire.auto.pilot import Pilot
@@ -25,13 +27,13 @@ from thinwire.exchange.shared_node import node_of
 from thinwire.exchange.state import NotTaken
 from thinwire.groups.base import Group
 from thinwire.groups.hierarchy import Hierarchy, settle
-from thinwire.groups.torch import on_the_wire
+from thinwire.groups.torch import hang_up, on_the_wire
 from thinwire.hooks import blame
 from thinwire.hooks.course import Course, Fixed, Piloted
 from thinwire.hooks.helm import Helm
 from thinwire.hooks.known_optimizer import KnownOptimizer
 from thinwire.hooks.known_tensors import KnownTensors
-from thinwire.hooks.plain_way import PlainWay
+from thinwire.hooks.plain_way import PlainWay, awaited
 from thinwire.hooks.planner import Planner, plans_of_auto
 from thinwire.hooks.side_stream import SideStream
 from thinwire.hooks.survey import Survey
@@ -141,6 +143,21 @@ class Compressor:
             return named
         raise AssertionError("a job that raises has ended well")
 
+    @contextlib.contextmanager
+    def listening(self, process_group: dist.ProcessGroup) -> Iterator[None]:
+        """While DDP is in a collective of its own: a peer that takes part no more ends it with an error."""
+        over = threading.Event()
+
+        def listen() -> None:
+            if not awaited(over.wait, self.group):
+                hang_up(process_group)
+
+        self._worker.submit(listen, lambda: None)
+        try:
+            yield
+        finally:
+            over.set()
+
     def end_backward(self) -> None:
         """The backward pass has all its means; raises what ended the exchanges, every time anew."""
         self.course.end_backward()
@@ -149,7 +166,7 @@ class Compressor:
     def pass_by(self, parameters: list[Tensor], is_last: bool, shadowing: bool = False) -> None:
         """A bucket went DDP's own way: its bytes are counted, and drift is looked for as ever.
 
-        Waits for that and for all means, with the last bucket: once the backward pass is over parameters change.
+        With the last bucket it waits for that and for all means: parameters change behind the backward pass.
         """
         layout, _ = self._layout(parameters)
         unsent = self._passing

@@ -1,9 +1,10 @@
-"""DDP's own way: buckets that its all-reduce takes while auto has nothing better, and whom they wait for."""
+"""DDP's own collectives: its all-reduce, where auto has nothing better; and whom they wait for in vain."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -20,8 +21,7 @@ _GLANCE_S = 0.05  # between two looks whether all peers are still there
 class PlainWay:
     """All-reduces of DDP's own group, any number of them under way.
 
-    Nobody but gloo watches these connections, and gloo sees a peer's process end, not a peer that has stopped
-    training. So whoever waits for them listens to the peers too (`wait`).
+    Whoever waits for them listens to the peers too (`wait`).
     """
 
     def __init__(self) -> None:
@@ -47,26 +47,41 @@ class PlainWay:
                     self._underway -= 1
                     self._changed.notify_all()
 
-        return allreduce_hook(self.process_group, bucket).then(received)
+        return allreduce_hook(self._group, bucket).then(received)
 
     def wait(self, group: Group) -> None:
         """Until all buckets are there. A peer that will not come ends it: the connections are closed."""
-        began, noticed = time.monotonic(), 0.0
-        while not self._over(_GLANCE_S):
-            ended = group.ended().values()
-            if not ended:
-                continue
-            now = time.monotonic()
-            noticed = noticed or now
-            failed = any(said is not None and said.own and said.operation != LEFT for said in ended)
-            if failed or now - noticed > max(LEFT_S, noticed - began):
-                self.hang_up()
-                raise RuntimeError("DDP's all-reduce waits for a rank that takes part no more")
+        if not awaited(self._over, group):
+            self.hang_up()
+            raise RuntimeError("DDP's all-reduce waits for a rank that takes part no more")
 
     def hang_up(self) -> None:
         """No peer shall wait for this rank."""
-        hang_up(self.process_group or dist.distributed_c10d._get_default_group())
+        hang_up(self._group)
+
+    @property
+    def _group(self) -> dist.ProcessGroup:
+        return self.process_group or dist.distributed_c10d._get_default_group()
 
     def _over(self, timeout_s: float) -> bool:
         with self._changed:
             return self._changed.wait_for(lambda: not self._underway, timeout_s)
+
+
+def awaited(over: Callable[[float], bool], group: Group) -> bool:
+    """Waits until `over`, which may itself wait so long, says so; False if a peer will not come any more.
+
+    Nobody but gloo watches the connections of DDP, and gloo sees the end of a peer's process, not that a peer
+    has stopped training.
+    """
+    began, noticed = time.monotonic(), 0.0
+    while not over(_GLANCE_S):
+        ended = group.ended().values()
+        if not ended:
+            continue
+        now = time.monotonic()
+        noticed = noticed or now
+        failed = any(said is not None and said.own and said.operation != LEFT for said in ended)
+        if failed or now - noticed > max(LEFT_S, noticed - began):
+            return False
+    return True

@@ -124,13 +124,11 @@ def test_who_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_a_timeout_stops_all_and_keeps_what_was_said(tmp_path: Path) -> None:
     start, processes = starter(f"echo here; touch {tmp_path / 'said'}; " + SLEEP, "exit 0")
     lines: list[tuple[int, str]] = []
-    with (
-        Supervisor(start, 2) as both,
-        pytest.raises(LabError, match=r"worker 0 still running after 0\.3 s, so all workers were stopped"),
-    ):
+    with Supervisor(start, 2) as both:
         subprocess.run(["sh", "-c", until(tmp_path / "said")], check=True)
         processes[1].wait()
-        lines.extend(both.lines(timeout=0.3))
+        with pytest.raises(LabError, match=r"worker 0 still running after 0\.3 s, so all workers were stop"):
+            lines.extend(both.lines(timeout=0.3))
     assert lines == [(0, "here")]
     assert [ending.returncode for ending in both.endings] == [-signal.SIGTERM, 0]
 

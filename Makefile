@@ -6,7 +6,7 @@ SOURCES := $(wildcard csrc/*.h csrc/*.cpp csrc/private/*.h csrc/private/*.cpp)
 NATIVE := $(SOURCES) CMakeLists.txt
 MODULES := .venv/.modules
 
-.PHONY: setup demo test lint format docs picture sanitize bench clean
+.PHONY: setup demo test test-timing lint format docs picture sanitize bench clean
 
 setup: $(STAMP)
 
@@ -55,6 +55,10 @@ picture: setup
 # As many files at once as there are cores.
 test: lint
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+# What depends on how fast the machine is: durations, and what auto decides by them. On a quiet machine, not in CI.
+test-timing: setup
+	$(BIN)/python -m pytest -m timing -p no:xdist
 
 # The kernels with sanitizers, called with damaged tables, sizes and payloads; then once more, counting branches.
 # Minutes, so not part of `test`, which fuzzes the ordinary build for seconds (tests/kernels/test_kernels_fuzz.py).

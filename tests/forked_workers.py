@@ -12,6 +12,7 @@ reads JSON messages from a socket, those that start a worker with its two pipes,
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import runpy
@@ -157,6 +158,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     torch.optim.SGD([torch.zeros(1)], lr=0.1)  # its first call imports for seconds
+    gc.freeze()  # else every worker's collector copies all pages that were imported here
     serve(socket.socket(fileno=int(sys.argv[1])))
 
 

@@ -14,6 +14,7 @@ from thinwire.hooks.blame import explain
 
 BROKEN = RuntimeError("connection reset")
 SAW = Confession("travel", "RuntimeError: connection reset", own=False)
+WAITED = Confession("travel", "RuntimeError: Timed out waiting 8000ms for recv operation", own=False)
 
 
 class Hearing(ThreadGroup):
@@ -48,6 +49,8 @@ class Hearing(ThreadGroup):
         ({2: SAW}, "no sign of life from rank 0, 30"),
         ({0: SAW, 2: Confession(LEFT, "closed", own=True), 3: SAW}, "rank 20 takes part no more (closed)"),
         ({0: SAW, 2: Confession(LEFT, "closed", own=True), 3: None}, "rank 30 closed the connection or died"),
+        ({0: WAITED, 2: Confession(LEFT, "closed", own=True)}, "no sign of life from rank 30; look"),
+        ({0: SAW, 2: Confession(LEFT, "closed", own=True)}, "rank 20 takes part no more (closed)"),
         ({0: SAW, 2: UNREACHED, 3: SAW}, "no sign of life from rank 20 since the start"),
         ({0: SAW, 2: UNREACHED}, "no sign of life from rank 30; look"),
         ({0: UNREACHED, 2: UNREACHED, 3: UNREACHED}, "all 4 ranks are alive"),

@@ -61,7 +61,7 @@ def on_workers(first: Plan, work: Callable[[Worker], T]) -> list[T]:
         node = EitherWay(Hierarchy(group, PER_NODE), CPU)
         return work(Worker(node, Engine(first, group, CPU), group.rank))
 
-    return run_ranks(WORLD, body, timeout_s=20.0)
+    return run_ranks(WORLD, body, timeout_s=300.0)
 
 
 def assert_sent(ranks: list[list[Gradients]], steps: int) -> None:

@@ -312,7 +312,7 @@ def outcomes(simulations: list[Simulation], source_specs: object = SPECS) -> lis
             return str(error)
         return "fine"
 
-    return run_ranks(len(simulations), work, timeout_s=20)
+    return run_ranks(len(simulations), work, timeout_s=300)
 
 
 @pytest.mark.parametrize(

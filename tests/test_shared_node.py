@@ -61,7 +61,7 @@ def on_nodes(world: Simulation, per_node: int, work: Callable[[Worker, int], T])
         node = node_of(hierarchy, plan, CPU)
         return work(Worker(node, Engine(plan, hierarchy.leaders(), CPU, world.seed), world), group.rank)
 
-    return run_ranks(world.world, body, timeout_s=20.0)
+    return run_ranks(world.world, body, timeout_s=300.0)
 
 
 def means_of(world: Simulation, per_node: int, steps: int, first: int = 0) -> list[list[Gradients]]:

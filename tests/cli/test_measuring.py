@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from printed import Call
+from torch.distributed import TCPStore
+
+from forked_workers import worker_server
 
 TINY = ("--rate", "10gbit", "--network", "emulated", "--repeats", "1", "--json")
 
@@ -89,12 +91,19 @@ def test_doctor_probes_two_workers(call: Call, tmp_path: Path, monkeypatch: pyte
 
 def test_doctor_probes_the_group_of_torchrun(tmp_path: Path) -> None:
     """One worker of it prints; the calibration is cached for the runs of this group."""
-    doctor = ["-m", "thinwire", "doctor", "--probe", "--codecs", "terngrad", "--json"]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*launch, *doctor], env=env, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    (row,) = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    doctor = [sys.executable, "-m", "thinwire", "doctor", "--probe", "--codecs", "terngrad", "--json"]
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # as torchrun's agent has it
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": "2"}
+    workers = [
+        worker_server().start(doctor, {**env, "RANK": rank, "LOCAL_RANK": rank}) for rank in ("0", "1")
+    ]
+    said = [worker.stdout.read().decode() for worker in workers]
+    assert [worker.wait(600) for worker in workers] == [0, 0], said
+    for worker in workers:
+        worker.stdin.close()
+        worker.stdout.close()
+    (row,) = [json.loads(line) for line in "".join(said).splitlines() if line.startswith("{")]
     assert row["world"] == 2
     assert set(row["speeds"]) == {"terngrad", "dense", "dense sharded"}
     assert len(list((tmp_path / "thinwire").iterdir())) == 1

@@ -63,7 +63,7 @@ def outcome(text: str, route: str, world: int) -> Outcome:
             sent.append((nbytes + compared, engine.group.total_bytes))
         return means, sent
 
-    ranks = run_ranks(world, work, timeout_s=20)
+    ranks = run_ranks(world, work, timeout_s=300)
     return Outcome([means for means, _ in ranks], [sent for _, sent in ranks])
 
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 import pytest
-from launch import NewTeam, Server, Team, Teams
+from launch import TIMEOUT_S, NewTeam, Server, Team, Teams
 
 
 @pytest.fixture(scope="session")
@@ -34,4 +34,4 @@ def teams(server: Server) -> Iterator[Teams]:
 def new_team(server: Server) -> Iterator[NewTeam]:
     """Teams of the test's own, which it may kill, stop or let end."""
     with contextlib.ExitStack() as stack:
-        yield lambda world, timeout_s=20.0: stack.enter_context(Team(server, world, timeout_s))
+        yield lambda world, timeout_s=TIMEOUT_S: stack.enter_context(Team(server, world, timeout_s))

@@ -25,10 +25,9 @@ IN_BACKWARD = "in backward"
 
 @dataclass(frozen=True)
 class Met:
-    """The error of the fatal step, how long it took, and the errors of the calls after it."""
+    """The error of the fatal step, and the errors of the calls after it."""
 
     first: Failure
-    seconds: float
     later: tuple[Failure, ...]
 
 
@@ -37,10 +36,8 @@ def meet(it: Wrapped, before_fatal: Callable[[nn.Module], None], fatal_step: int
     for step in range(fatal_step):
         _train(it.model, step)
     before_fatal(it.model.module)
-    start = time.monotonic()
     first = failure_of(lambda: _train(it.model, fatal_step))
-    seconds = time.monotonic() - start
-    return Met(first, seconds, tuple(failure_of(lambda: _train(it.model, fatal_step + 1)) for _ in range(2)))
+    return Met(first, tuple(failure_of(lambda: _train(it.model, fatal_step + 1)) for _ in range(2)))
 
 
 def _train(model: nn.Module, step: int) -> None:
@@ -104,20 +101,28 @@ def _raise(*_: object) -> None:
     raise ZeroDivisionError("the gradient looked at me in a funny way")
 
 
-def absent(victim: int) -> tuple[Failure, float] | None:
+def absent(victim: int) -> Failure | None:
     """The victim never calls compress."""
     net = mlp()
     if dist.get_rank() == victim:
         nn.parallel.DistributedDataParallel(net)
         return None
-    start = time.monotonic()
-    return failure_of(lambda: wrap(net, "terngrad")), time.monotonic() - start
+    return failure_of(lambda: wrap(net, "terngrad"))
 
 
-def lost_while_connecting(victim: int) -> tuple[Failure, float]:
+def late_for_an_absent(victim: int, late: int, late_s: float) -> Failure | None:
+    """The victim never calls compress, one rank calls it late: the others give up before it does."""
+    model = nn.parallel.DistributedDataParallel(mlp())
+    if dist.get_rank() == victim:
+        time.sleep(3600)
+    if dist.get_rank() == late:
+        time.sleep(late_s)
+    return failure_of(lambda: tw.compress(model, "terngrad"))
+
+
+def lost_while_connecting(victim: int) -> Failure:
     """The victim dies when all ranks have met and connect to each other."""
     model = nn.parallel.DistributedDataParallel(mlp())
     if dist.get_rank() == victim:
         torch_group.Making = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,misc]
-    start = time.monotonic()
-    return failure_of(lambda: tw.compress(model, "terngrad")), time.monotonic() - start
+    return failure_of(lambda: tw.compress(model, "terngrad"))

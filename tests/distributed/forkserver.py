@@ -10,6 +10,7 @@ At the end of stdin all ranks that still run are killed.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -17,16 +18,23 @@ import sys
 from typing import Any
 
 # Imported here, before any fork, so that ranks start in milliseconds.
+import damaged  # noqa: F401
+import failing  # noqa: F401
+import faulty  # noqa: F401
+import features  # noqa: F401
+import launch  # noqa: F401
 import pytest  # noqa: F401
 import torch
 from rank import serve
 
-import thinwire  # noqa: F401
+import thinwire
 
 
 def main() -> None:
     torch.set_num_threads(1)
     torch.optim.SGD([torch.zeros(1)], lr=0.1)  # its first call imports for seconds
+    _ = thinwire.compress  # imported when it is first asked for
+    gc.freeze()  # else every rank's collector, and its end, copies all pages that were imported here
     pids: set[int] = set()
     for line in sys.stdin:
         request = json.loads(line)

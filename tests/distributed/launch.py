@@ -25,8 +25,9 @@ from typing import Any
 
 from rank import Leave, Raised
 
-ANSWER_S = 60.0  # longer than any group timeout used in these tests: an answer that takes longer is a hang
-LEAVE_S = 20.0
+TIMEOUT_S = 600.0  # of a group in which nobody should wait for a timeout: who does has no answer in time
+ANSWER_S = 240.0  # far above what a busy machine needs: an answer that takes longer is a hang
+LEAVE_S = 120.0
 # Some virtual machines name AMX among their CPU's flags and then refuse its instructions: torch's own
 # products of bfloat16 end there by SIGILL, with no line of ours in them.
 NO_AMX = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
@@ -87,7 +88,7 @@ class Server:
 class Team:
     """N ranks in one gloo group, alive until the `with` block ends."""
 
-    def __init__(self, server: Server, world: int, timeout_s: float = 20.0) -> None:
+    def __init__(self, server: Server, world: int, timeout_s: float = TIMEOUT_S) -> None:
         self.world, self._server, self._timeout_s = world, server, timeout_s
         self.codes: dict[int, int] = {}
         self.broken = False
@@ -164,13 +165,22 @@ class Team:
         for rank in ranks:
             self.signal(rank, signal.SIGKILL)
 
-    def leave(self, how: Leave = Leave(), timeout_s: float = LEAVE_S) -> list[int | None]:
-        """Lets all ranks end like programs; their exit codes, None for a rank that hangs."""
+    def dismiss(self, how: Leave = Leave()) -> None:
+        """Every rank ends like a program as soon as it has answered; `collect` gets the answers."""
         for connection in self._connections:
             with contextlib.suppress(OSError):
                 connection.send_bytes(pickle.dumps(how))
+
+    def leave(self, how: Leave = Leave(), timeout_s: float = LEAVE_S) -> list[int | None]:
+        """Lets all ranks end like programs; their exit codes, None for a rank that hangs."""
+        self.dismiss(how)
         self._wait(range(self.world), time.monotonic() + timeout_s)
         return [self.codes.get(rank) for rank in range(self.world)]
+
+    def still_running(self, ranks: Iterable[int], timeout_s: float) -> list[int]:
+        """Which of these ranks have not ended within the time."""
+        self._wait(list(ranks), time.monotonic() + timeout_s)
+        return [rank for rank in ranks if rank not in self.codes]
 
     def log(self, rank: int) -> str:
         """What a rank wrote to stdout and stderr."""
@@ -179,9 +189,9 @@ class Team:
     def _log(self, rank: int) -> Path:
         return Path(self._folder.name, f"rank{rank}.log")
 
-    def _wait(self, ranks: range, deadline: float) -> None:
-        while len(self.codes) < len(ranks) and time.monotonic() < deadline:
-            for rank in set(ranks) - set(self.codes):
+    def _wait(self, ranks: Iterable[int], deadline: float) -> None:
+        while (running := set(ranks) - set(self.codes)) and time.monotonic() < deadline:
+            for rank in running:
                 code = self._server.poll(self.pids[rank])
                 if code is not None:
                     self.codes[rank] = code

@@ -77,5 +77,7 @@ def _store(rank: int, world: int, team: Connection, timeout_s: float, host: str)
 def _answer(work: Any, args: tuple[Any, ...]) -> Any:
     try:
         return work(*args)
+    except SystemExit:  # the work ends its process
+        raise
     except BaseException as error:  # the team decides what it means
         return Raised(Failure.of(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import time
+from typing import Any
 
 import pytest
 import torch.distributed as dist
@@ -13,7 +14,7 @@ from launch import NewTeam, Team
 from rank import Failure, Leave
 from training import fit, mlp, wrap
 
-LATE_S = 2.0
+RAISED = "the victim has failed"  # a key of the store
 
 
 def check_silent(team: Team, ranks: range | list[int]) -> None:
@@ -50,25 +51,28 @@ def test_after_a_peer_died(new_team: NewTeam, destroy: bool) -> None:
 
 def run_away(victim: int) -> Failure | None:
     """The victim's script fails in the backward pass, while its bucket waits for peers that are late."""
-    it = wrap(mlp(), "terngrad")
+    it, store = wrap(mlp(), "terngrad"), dist.distributed_c10d._get_default_store()
     fit(it.model, 2)
     if dist.get_rank() != victim:
-        time.sleep(LATE_S)
+        store.wait([RAISED])
         return failure_of(lambda: fit(it.model, 1))
-    in_backward_of(it.model.module, wait_and_raise)
+    in_backward_of(it.model.module, lambda *_: wait_and_raise(it.compressor))
     assert failure_of(lambda: fit(it.model, 1)).kinds[0] == "ZeroDivisionError"
+    store.set(RAISED, "")
     return None
 
 
-def wait_and_raise(*_: object) -> None:
-    time.sleep(0.2)  # the worker thread is in the middle of a collective by now
+def wait_and_raise(compressor: Any) -> None:
+    while compressor._worker._idle.is_set():
+        time.sleep(0.001)
+    time.sleep(0.05)  # the worker thread is in the middle of a collective by now, and nobody joins it
     raise ZeroDivisionError("the user's own mistake")
 
 
 def test_with_an_exchange_in_flight(new_team: NewTeam) -> None:
     team = new_team(3)
     team.start(run_away, 1)
-    assert team.leave(Leave(destroy=False, code=5), timeout_s=LATE_S + 15) == [5, 5, 5]
+    assert team.leave(Leave(destroy=False, code=5)) == [5, 5, 5]
     for failure in team.collect([0, 2]):
         assert failure.kinds[0] == "PeerError", failure.trace
         # Its model was collected, or its process had ended, before its peers came.

@@ -8,13 +8,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from failing import BETWEEN_STEPS, IN_BACKWARD, Met, absent, broken_encode, lost_while_connecting, signalled
+from failing import (
+    BETWEEN_STEPS,
+    IN_BACKWARD,
+    Met,
+    absent,
+    broken_encode,
+    late_for_an_absent,
+    lost_while_connecting,
+    signalled,
+)
 from launch import Gone, NewTeam, Server, Team
-from rank import Failure
+from rank import Failure, Leave
 from training import mlp, normed
 
-TIMEOUT_S = 10.0
-SOON_S = 5.0  # a dead peer's connections close at once; this leaves room for a busy machine
+TIMEOUT_S = 15.0  # of the groups that must run into it; in others nobody has an answer that waited for it
 UNUSED = {"find_unused_parameters": True}
 
 
@@ -36,17 +44,22 @@ def check_met(met: Any, *words: str) -> None:
         assert (failure.kinds, failure.text) == (met.first.kinds, met.first.text), failure.trace
 
 
-@pytest.mark.parametrize("when", [BETWEEN_STEPS, IN_BACKWARD])
-@pytest.mark.parametrize("victim", [0, 2])
-@pytest.mark.parametrize("codec", ["terngrad", "dense"])
+@pytest.mark.parametrize(
+    ("codec", "victim", "when"),
+    [
+        ("terngrad", 0, BETWEEN_STEPS),
+        ("terngrad", 2, IN_BACKWARD),
+        ("dense", 0, IN_BACKWARD),
+        ("dense", 2, BETWEEN_STEPS),
+    ],
+)
 def test_a_killed_rank_is_named(new_team: NewTeam, codec: str, victim: int, when: str) -> None:
     """Rank 0 keeps the store; with 4 ranks in a ring one of them has no connection to the victim in use."""
-    team = new_team(4, 20.0)
+    team = new_team(4)
     answers = team.answers(signalled, signal.SIGKILL, victim, when, codec, {})
     assert answers[victim] == Gone()
     for rank in survivors_of(team, victim):
         check_met(answers[rank], f"rank {victim} closed the connection or died")
-        assert answers[rank].seconds < SOON_S
 
 
 IN_FORWARD = {
@@ -55,33 +68,29 @@ IN_FORWARD = {
 }
 
 
-@pytest.mark.parametrize("what", IN_FORWARD)
-@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize(("victim", "what"), list(zip([0, 2], IN_FORWARD, strict=True)))
 def test_a_dead_rank_that_ddp_meets_first_is_named(new_team: NewTeam, victim: int, what: str) -> None:
     """DDP's own collectives raise in the forward pass; a peer that waits in one for another survivor too."""
-    team = new_team(4, 20.0)
+    team = new_team(4)
     fatal_step, build = IN_FORWARD[what]
     answers = team.answers(
         signalled, signal.SIGKILL, victim, BETWEEN_STEPS, "terngrad", {}, fatal_step, build
     )
     for rank in survivors_of(team, victim):
         check_met(answers[rank], f"rank {victim} closed the connection or died")
-        assert answers[rank].seconds < SOON_S
 
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_that_dies_while_connecting_is_named(new_team: NewTeam, victim: int) -> None:
-    team = new_team(3, 20.0)
+    team = new_team(3)
     answers = team.answers(lost_while_connecting, victim)
     for rank in survivors_of(team, victim):
-        failure, seconds = answers[rank]
-        check_peer_error(failure, f"rank {victim} closed the connection or died")
-        assert seconds < SOON_S
+        check_peer_error(answers[rank], f"rank {victim} closed the connection or died")
 
 
 def test_a_dead_rank_is_named_in_the_first_step_of_a_static_graph(new_team: NewTeam) -> None:
     """There DDP waits for a collective of its own before any callback of ours."""
-    team = new_team(3, 20.0)
+    team = new_team(3)
     answers = team.answers(
         signalled, signal.SIGKILL, 1, IN_BACKWARD, "terngrad", {"static_graph": True}, 0, mlp
     )
@@ -97,23 +106,20 @@ def check_met_with_unused(met: Any, *words: str) -> None:
 
 
 def test_a_killed_rank_is_named_with_unused_parameters(new_team: NewTeam) -> None:
-    team = new_team(3, 20.0)
+    team = new_team(3)
     answers = team.answers(signalled, signal.SIGKILL, 1, IN_BACKWARD, "terngrad", UNUSED)
     for rank in survivors_of(team, 1):
         check_met_with_unused(answers[rank], "rank 1 closed the connection or died")
-        assert answers[rank].seconds < SOON_S
 
 
-@pytest.mark.parametrize("codec", ["terngrad", "dense"])
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize(("codec", "victim"), [("terngrad", 0), ("dense", 1)])
 def test_an_error_of_one_rank_is_raised_there_and_named_elsewhere(
     new_team: NewTeam, codec: str, victim: int
 ) -> None:
-    team = new_team(3, 20.0)
+    team = new_team(3)
     answers = team.answers(broken_encode, victim, codec)
     for rank, met in enumerate(answers):
         assert isinstance(met, Met), met
-        assert met.seconds < SOON_S
         if rank != victim:
             check_met(
                 met, f'rank {victim} failed in operation "encode"', "ZeroDivisionError", "in a funny way"
@@ -131,9 +137,9 @@ STOPPED: dict[str, tuple[int, str, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def slow_teams(server: Server) -> Iterator[dict[str, Team]]:
-    """The scenarios that must run into a timeout, all at the same time."""
+    """The scenarios that must run into a timeout, all at the same time, and behind the other tests."""
     with contextlib.ExitStack() as stack:
         teams = {}
         for name, (victim, when, ddp) in STOPPED.items():
@@ -141,6 +147,9 @@ def slow_teams(server: Server) -> Iterator[dict[str, Team]]:
             teams[name].start(signalled, signal.SIGSTOP, victim, when, "terngrad", ddp)
         teams["absent"] = stack.enter_context(Team(server, 3, TIMEOUT_S))
         teams["absent"].start(absent, 1)
+        teams["late"] = stack.enter_context(Team(server, 3, TIMEOUT_S))
+        teams["late"].start(late_for_an_absent, 2, 1, TIMEOUT_S / 3)
+        teams["late"].dismiss(Leave(destroy=False))
         yield teams
 
 
@@ -151,12 +160,16 @@ def test_a_stopped_rank_is_named_within_the_timeout(slow_teams: dict[str, Team],
     check = check_met_with_unused if ddp == UNUSED else check_met
     for met in team.collect(survivors_of(team, victim)):
         check(met, f"no sign of life from rank {victim};")
-        assert met.seconds < TIMEOUT_S + SOON_S
 
 
 def test_a_rank_that_does_not_compress(slow_teams: dict[str, Team]) -> None:
     first, none, second = slow_teams["absent"].collect()
     assert none is None
-    for failure, seconds in (first, second):
+    for failure in (first, second):
         check_peer_error(failure, "rank 1 did not call compress", "0, 1, 2")
-        assert seconds < TIMEOUT_S + SOON_S
+
+
+def test_who_came_late_is_told_who_is_missing_before_the_store_goes(slow_teams: dict[str, Team]) -> None:
+    """Rank 0 keeps the store, gave up first and has left: rank 1 said that rank 0 was to blame."""
+    for failure in slow_teams["late"].collect([0, 1]):
+        check_peer_error(failure, "rank 2 did not call compress")

@@ -73,11 +73,11 @@ def late_worker(late_rank: int) -> Tensor:
     exchange = state.engine.exchange
 
     def trail(bucket: Bucket) -> None:
-        time.sleep(0.2 if late else 0)
+        time.sleep(0.05 if late else 0)
         exchange(bucket)
 
     state.engine.exchange = trail  # type: ignore[method-assign]
-    in_backward_of(net, lambda *_: None if late else time.sleep(0.1))
+    in_backward_of(net, lambda *_: None if late else time.sleep(0.03))
     fit(model, 3)
     state.close()
     return torch.cat([p.detach().double().flatten() for p in model.parameters()])

@@ -38,8 +38,7 @@ def train(codec: str, options: dict[str, Any], images: bool) -> tuple[Tensor, li
         return it.parameters(), losses, it.compressor.report().to_dict()
 
 
-@pytest.mark.parametrize("images", [False, True], ids=["mlp", "convolutions"])
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize(("world", "images"), [(2, False), (3, True)], ids=["2-mlp", "3-convolutions"])
 @pytest.mark.parametrize("run", RUNS)
 def test_ranks_end_with_the_same_bits_and_learn(teams: Teams, run: str, world: int, images: bool) -> None:
     answers = teams(world).run(train, *RUNS[run], images)
@@ -62,8 +61,16 @@ def test_the_report_tells_what_was_learnt(teams: Teams) -> None:
     assert layers["4.weight"]["bytes_per_step"] == pytest.approx(all_reduce_bytes(4 * 650, 2), rel=0.01)
 
 
-@pytest.mark.parametrize("world", [2, 3])
-@pytest.mark.parametrize("run", ["gradiveq residual", "gradiveq ternary", "powersgd", "fp16"])
+@pytest.mark.parametrize(
+    ("run", "world"),
+    [
+        ("gradiveq residual", 2),
+        ("gradiveq residual", 3),
+        ("gradiveq ternary", 2),
+        ("powersgd", 3),
+        ("fp16", 3),
+    ],
+)
 def test_stopped_and_resumed_gives_the_same_bits(teams: Teams, run: str, world: int) -> None:
     """With three ranks a ring adds in another order when DDP rebuilds its buckets: "sharded" does not."""
     team = teams(world)

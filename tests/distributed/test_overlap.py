@@ -11,7 +11,7 @@ from training import batch, loss_of, mlp, wrap
 
 from thinwire.exchange.bucket import Bucket
 
-PATIENCE_S = 20.0
+PATIENCE_S = 200.0
 
 
 def events() -> list[str]:

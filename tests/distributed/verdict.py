@@ -153,7 +153,7 @@ def _row(text: str, lines: list[Verdict]) -> str:
     return f"| {text} | {len(lines)} | {hangs} | {named} | {lost} | {spent} | {other} |"
 
 
-def write_table(text: str) -> None:
+def write_table(text: str, marks: tuple[str, str] = MARKS) -> None:
     page = PAGE.read_text()
-    head, rest = page.split(MARKS[0])
-    PAGE.write_text(head + MARKS[0] + text + MARKS[1] + rest.split(MARKS[1])[1])
+    head, rest = page.split(marks[0])
+    PAGE.write_text(head + marks[0] + text + marks[1] + rest.split(marks[1])[1])

@@ -8,6 +8,7 @@ Read from stdin, one JSON object a line, each answered by a line on stdout:
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import runpy
@@ -23,6 +24,7 @@ import thinwire
 def main() -> None:
     torch.optim.SGD([torch.zeros(1)], lr=0.1)  # its first call imports for seconds
     _ = thinwire.compress  # imported when it is first asked for
+    gc.freeze()  # else every script's collector, and its end, copies all pages that were imported here
     for line in sys.stdin:
         request = json.loads(line)
         if "run" in request:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import torch
 
+from own_time import OwnTime
 from thinwire.errors import LabError
+from thinwire.groups import emulated
 from thinwire.groups.emulated import Emulated, Link
 from thinwire.groups.thread import ThreadGroup, run_ranks
 
-SLACK_S = 0.5  # a loaded machine may be late, never early
+
+@pytest.fixture(autouse=True)
+def time(monkeypatch: pytest.MonkeyPatch) -> OwnTime:
+    own = OwnTime()
+    monkeypatch.setattr(emulated, "time", own)
+    return own
 
 
-def timed(size: int, link: Link, act: str) -> list[float]:
+def timed(time: OwnTime, size: int, link: Link, act: str) -> list[float]:
     def work(group: ThreadGroup) -> float:
         slow = Emulated(group, link)
         start = time.monotonic()
@@ -38,14 +43,14 @@ def timed(size: int, link: Link, act: str) -> list[float]:
     ("act", "hops", "nbytes"),
     [("all_reduce", 4, 6666), ("all_reduce_max", 1, 5000), ("all_to_all", 1, 5000), ("all_gather", 2, 5000)],
 )
-def test_acts_last_as_long_as_the_link_takes(act: str, hops: int, nbytes: int) -> None:
+def test_acts_last_as_long_as_the_link_takes(time: OwnTime, act: str, hops: int, nbytes: int) -> None:
     """3 ranks: hops * latency + 8 * bytes / rate."""
     expected = hops * 0.01 + 8 * nbytes / 1e6
-    for seconds in timed(3, Link("1mbit", latency_s=0.01), act):
-        assert expected <= seconds < expected + SLACK_S
+    for seconds in timed(time, 3, Link("1mbit", latency_s=0.01), act):
+        assert seconds == pytest.approx(expected, abs=1e-5)
 
 
-def test_acts_under_way_share_the_link() -> None:
+def test_acts_under_way_share_the_link(time: OwnTime) -> None:
     """Two acts started one behind the other take twice as long, not once."""
 
     def work(group: ThreadGroup) -> float:
@@ -56,15 +61,15 @@ def test_acts_under_way_share_the_link() -> None:
         started = time.monotonic() - start
         for act in pending:
             act.wait()
-        assert started < 0.04 + SLACK_S / 2
+        assert started == 0  # starting waits for nothing
         return time.monotonic() - start
 
     for seconds in run_ranks(2, work):
-        assert 0.08 <= seconds < 0.08 + SLACK_S
+        assert seconds == pytest.approx(0.08)
 
 
-def test_one_rank_alone_does_not_wait() -> None:
-    assert timed(1, Link("1kbit", latency_s=10.0), "all_reduce")[0] < SLACK_S
+def test_one_rank_alone_does_not_wait(time: OwnTime) -> None:
+    assert timed(time, 1, Link("1kbit", latency_s=10.0), "all_reduce") == [0.0]
 
 
 def test_results_are_those_of_the_inner_group() -> None:

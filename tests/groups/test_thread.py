@@ -90,10 +90,8 @@ def test_a_rank_that_fails_ends_the_others() -> None:
             raise ZeroDivisionError("rank 1 is broken")
         group.all_reduce(torch.zeros(1)).wait()
 
-    start = time.monotonic()
     with pytest.raises(ZeroDivisionError, match="rank 1 is broken"):  # not the PeerErrors it caused
-        run_ranks(3, work)
-    assert time.monotonic() - start < 10
+        run_ranks(3, work, timeout_s=3600)  # who waited for it would end this test by its own time limit
 
 
 def test_a_rank_that_stays_away_is_noticed() -> None:

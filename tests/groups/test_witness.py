@@ -8,12 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from thinwire.groups import witness
 from thinwire.groups.base import LEFT, UNREACHED, Confession
 from thinwire.groups.witness import Door, Witness
 
 SAW = Confession("travel", "RuntimeError: connection reset \N{BEACH WITH UMBRELLA}\n", own=False)
+WAITED = Confession("node", "RuntimeError: Timed out waiting 8000ms for recv operation", own=False)
 MINE = Confession("encode", "ValueError: no", own=True)
-PATIENCE_S = 0.5
+LONG_S = 120.0  # for who comes: far above what a busy machine needs
+PATIENCE_S = 0.2  # for who says nothing
 
 
 def meet(ranks: list[int], size: int, patience_s: float = PATIENCE_S) -> list[Witness]:
@@ -39,12 +42,12 @@ def meet(ranks: list[int], size: int, patience_s: float = PATIENCE_S) -> list[Wi
 
 @pytest.fixture
 def three() -> Iterator[list[Witness]]:
-    witnesses = meet([0, 1, 2], 3, 5.0)
-    for witness in witnesses:
-        witness.patience_s = PATIENCE_S
+    witnesses = meet([0, 1, 2], 3, LONG_S)
+    for one in witnesses:
+        one.patience_s = PATIENCE_S
     yield witnesses
-    for witness in witnesses:
-        witness.close()
+    for one in witnesses:
+        one.close()
 
 
 def test_who_ended_without_a_word_is_gone_and_who_said_something_is_heard(three: list[Witness]) -> None:
@@ -67,10 +70,25 @@ def test_the_first_word_counts(three: list[Witness]) -> None:
     assert three[2].trade(SAW) == {0: SAW, 1: MINE, 2: SAW}  # what rank 0 said in its swap waits here
 
 
-def test_somebody_ended(three: list[Witness]) -> None:
-    assert not three[0].somebody_ended()
+def test_a_rank_that_left_before_a_timeout_does_not_cut_short_what_others_have_to_say(
+    three: list[Witness], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had finished, and a peer that stopped is to blame: the silent one is known when all others spoke."""
+    monkeypatch.setattr(witness, "GRACE_S", 0.01)
+    three[0].patience_s = LONG_S
+    left = Confession(LEFT, "closed", own=True)
+    three[1].tell(left)
+    late = threading.Timer(0.3, three[2].tell, [SAW])
+    late.start()
+    assert three[0].trade(WAITED) == {0: WAITED, 1: left, 2: SAW}
+    late.join()
+
+
+def test_who_ended_is_known_without_waiting(three: list[Witness]) -> None:
+    assert three[0].ended() == {}
     three[2].close()
-    assert three[0].somebody_ended()
+    three[1].tell(MINE)
+    assert three[0].ended() == {1: MINE, 2: None}
 
 
 def test_a_rank_that_was_never_reached_is_not_waited_for() -> None:
@@ -86,7 +104,7 @@ def test_strangers_are_not_let_in() -> None:
     card = door.card()
     with socket.create_connection(("127.0.0.1", card["port"])) as stranger:
         stranger.sendall(b"let me in 1\n")
-        witness = door.witness(0, [card, card], PATIENCE_S)
-        assert witness.trade(SAW) == {0: SAW, 1: UNREACHED}
-    witness.close()
+        made = door.witness(0, [card, card], PATIENCE_S)
+        assert made.trade(SAW) == {0: SAW, 1: UNREACHED}
+    made.close()
     door.close()

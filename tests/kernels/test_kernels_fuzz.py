@@ -1,4 +1,4 @@
-"""The short form of `make sanitize`: damaged payloads to the ordinary build, for seconds; its own tests."""
+"""The short form of `make sanitize`: some damaged payloads to the ordinary build; its own tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fuzz_calls import DECODERS, ENCODERS, Calls
 
 from thinwire.kernels import native_problem
 
-SECONDS = 6
+PAYLOADS = 2500
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def native_module() -> ModuleType:
 def test_decoders_survive_what_is_damaged_and_back_ends_agree(native_module: ModuleType) -> None:
     """In a process of its own: reading where nothing is would end it."""
     folder = str(Path(str(native_module.__file__)).parent)
-    command = [sys.executable, str(fuzz.__file__), folder, "--seconds", str(SECONDS)]
+    command = [sys.executable, str(fuzz.__file__), folder, "--payloads", str(PAYLOADS)]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert all(f"{name} " in ended.stdout for name in (*DECODERS, *ENCODERS)), ended.stdout

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from own_time import OwnTime
 from thinwire.errors import LabError
+from thinwire.groups import emulated
 from thinwire.groups.emulated import Emulated
 from thinwire.groups.emulated import Link as EmulatedLink
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.perf import collectives, measured, store
+from thinwire.perf import collectives, link_probe, measured, store
 from thinwire.perf.buckets import ddp_buckets
 from thinwire.perf.calibration import MAX_AGE_S, Calibration
 from thinwire.perf.codec_probe import Load, Timed, _coefficients
@@ -224,16 +226,19 @@ def test_all_ranks_hold_the_same_numbers_and_phases_are_apart() -> None:
     assert {pace.kind for pace in one.link.paces} == set(EXCHANGE)
 
 
-def test_the_probe_finds_an_emulated_link() -> None:
+def test_the_probe_finds_an_emulated_link(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rings walk 2 (p-1) hops, messages to all one; both at the rate of the link."""
+    own_time = OwnTime()
+    for module in (emulated, link_probe):
+        monkeypatch.setattr(module, "time", own_time)
     link = EmulatedLink("100mbit", latency_s=0.005)
-    made = run_ranks(2, lambda group: probe_link(Emulated(group, link), seconds=0.8))[0]
+    made = run_ranks(2, lambda group: probe_link(Emulated(group, link), seconds=0.8, company=False))[0]
     ring, straight = made.link.pace(ALL_REDUCE), made.link.pace(ALL_TO_ALL)
     assert ring is not None
     assert straight is not None
-    assert 0.010 <= ring.latency_s < 0.020
-    assert 0.005 <= straight.latency_s < 0.010
-    assert made.link.bytes_per_s == pytest.approx(12.5e6, rel=0.2)
+    assert 0.010 <= ring.latency_s < 0.011
+    assert 0.005 <= straight.latency_s < 0.006
+    assert made.link.bytes_per_s == pytest.approx(12.5e6, rel=0.02)
 
 
 def test_the_cache_is_used_until_it_is_old(tmp_path: Path) -> None:

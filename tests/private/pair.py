@@ -38,7 +38,7 @@ def both(server: Callable[[], Any], client: Callable[[], Any]) -> tuple[Any, Any
 class Pair:
     """A server and a client after their set-up, with fixed seeds."""
 
-    def __init__(self, kind: str, seed: int = 0, timeout_s: float = 20.0) -> None:
+    def __init__(self, kind: str, seed: int = 0, timeout_s: float = 300.0) -> None:
         self.kind = OtKind.read(kind)
         channels = memory_pair(timeout_s)
         seeds = [bytes([seed % 256, seed // 256, role]) + b"thinwire test"[:13] for role in (SERVER, CLIENT)]

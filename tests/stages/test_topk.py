@@ -212,15 +212,15 @@ def descend(memory: str, steps: int) -> list[Tensor]:
         engine, slope, x = simulation.engine(group), SLOPES[group.rank], torch.ones(3)
         for _ in range(steps):
             gradient = 2 * (slope @ x) * slope + x / 2
-            x = x - 0.01 * simulation.step(engine, {"x": gradient})["x"]
+            x = x - 0.05 * simulation.step(engine, {"x": gradient})["x"]
         return x
 
     return run_ranks(3, work)
 
 
 def test_e3_without_feedback_it_diverges_with_it_converges() -> None:
-    assert descend("none", 1521)[0].norm() > 1e12
-    ends = descend("residual", 1521)
+    assert descend("none", 350)[0].norm() > 1e12
+    ends = descend("residual", 350)
     assert ends[0].norm() < 1e-3
     assert all(same_bits(end, ends[0]) for end in ends)
 

@@ -22,6 +22,11 @@ class Confession:
     text: str
     own: bool
 
+    @property
+    def waited(self) -> bool:
+        """Whether it saw a timeout: then nobody closed a connection, and somebody is silent."""
+        return not self.own and any(words in self.text.lower() for words in ("timed out", "timeout"))
+
 
 UNREACHED = Confession("meet", "no connection to it was ever made", own=False)  # stands for what it might say
 
@@ -78,6 +83,10 @@ class Group(ABC):
         It fails with the whole: who aborts one aborts all, and the whole alone is asked who is to blame.
         """
         raise NotImplementedError(f"{type(self).__name__} has no parts")
+
+    def ended(self) -> Mapping[int, Confession | None]:
+        """Peers that take part no more, and what they said or None; waits for nothing."""
+        return {}
 
     @abstractmethod
     def confess(self, confession: Confession) -> Mapping[int, Confession | None]:

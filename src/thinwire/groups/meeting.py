@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -17,6 +18,8 @@ from thinwire.groups.making import Making
 
 T = TypeVar("T")
 DECLINE_S = 2.0  # a rank that gives up does not wait longer for a store that does not answer
+_TELLING_S = 10.0  # who gives up stays so long for those who have yet to hear why: it may keep the store
+_GLANCE_S = 0.5  # between two looks whether somebody has given up
 _ANSWER_S = 1.0  # what the store may take to answer, beyond the time it was asked to wait
 
 
@@ -26,7 +29,9 @@ class Meeting:
     1. The name is this rank's own count in the store: torch's names for groups that not all ranks make depend
        on how many groups this rank happens to have.
     2. `attend` lays this rank's card into the store and waits for all others.
-    3. A rank that cannot come says why (`decline`), so that nobody waits for it.
+    3. The first whose time is up says who is missing. All who came hear it before anybody leaves: with rank 0
+       the store would go, and who came last would blame rank 0.
+    4. A rank that cannot come says why (`decline`), so that nobody waits for it.
     """
 
     def __init__(self, parent: dist.ProcessGroup) -> None:
@@ -48,6 +53,7 @@ class Meeting:
         self._ask(lambda: self._store.set(keys[self._rank], json.dumps({"card": dict(card)})), timeout_s)
         missing = self._ask(lambda: self._missing(keys, timeout_s), timeout_s + _ANSWER_S)
         if missing:
+            self._part(set(range(len(keys))) - set(missing))
             everyone = ", ".join(map(str, self._ranks))
             raise PeerError(
                 f"{self._named(missing)} did not call compress (or ddp_hook) within {timeout_s:g} s: it "
@@ -55,6 +61,9 @@ class Meeting:
                 f"{everyone} must call it, in the same order"
             )
         cards = [json.loads(text) for text in self._ask(lambda: self._store.multi_get(keys), timeout_s)]
+        declined = {rank for rank, brought in enumerate(cards) if "declined" in brought}
+        if declined:
+            self._part(set(range(len(keys))) - declined)
         for rank, brought in enumerate(cards):
             if "declined" in brought:
                 raise PeerError(f"rank {self._ranks[rank]} could not start: {brought['declined']}")
@@ -67,11 +76,32 @@ class Meeting:
             self._ask(lambda: self._store.set(key, json.dumps({"declined": confession.text})), DECLINE_S)
 
     def _missing(self, keys: Sequence[str], timeout_s: float) -> list[int]:
-        try:
-            self._store.wait(list(keys), timedelta(seconds=timeout_s))
-        except dist.DistStoreError:
-            return [rank for rank, key in enumerate(keys) if not self._store.check([key])]
-        return []
+        """Who has not come when this rank's time is up, or the first one's."""
+        deadline, told = time.monotonic() + timeout_s, f"{self._name}/missing"
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                self._store.wait(list(keys), timedelta(seconds=max(0.001, min(left, _GLANCE_S))))
+                return []
+            except dist.DistStoreError:
+                if self._store.check([told]):
+                    missing: list[int] = json.loads(self._store.get(told))
+                    return missing
+            if left <= 0:
+                missing = [rank for rank, key in enumerate(keys) if not self._store.check([key])]
+                self._store.set(told, json.dumps(missing))
+                return missing
+
+    def _part(self, present: set[int]) -> None:
+        """Waits until all who came know why the meeting has failed."""
+        known = [f"{self._name}/knows {rank}" for rank in sorted(present)]
+
+        def wait_for_all() -> None:
+            self._store.set(f"{self._name}/knows {self._rank}", "")
+            self._store.wait(known, timedelta(seconds=_TELLING_S))
+
+        with contextlib.suppress(PeerError):  # the store is gone, or somebody is too slow
+            self._ask(wait_for_all, _TELLING_S + _ANSWER_S)
 
     def _ask(self, question: Callable[[], T], timeout_s: float) -> T:
         """Asks the store, on a thread of its own: a store whose keeper is stopped never answers."""

@@ -74,10 +74,13 @@ class TorchGroup(Collectives):
         making = Making(lambda: _connect(ranks, self._ranks[self.rank], name, self._backend, timeout_s))
         deadline = time.monotonic() + timeout_s
         while not making.over(_GLANCE_S):
-            if self._witness.somebody_ended() or time.monotonic() > deadline:
+            if self._witness.ended() or time.monotonic() > deadline:
                 making.abandon(dist.destroy_process_group)
                 raise RuntimeError("the ranks found no connection to each other")
         return making.result()
+
+    def ended(self) -> Mapping[int, Confession | None]:
+        return {} if self._witness is None else self._witness.ended()
 
     def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
         self.abort()  # peers that wait for this rank fail now, and confess too

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from thinwire.groups.base import UNREACHED, Confession
+from thinwire.groups.base import LEFT, UNREACHED, Confession
 
 TEXT_MAX = 600
 LETTER_MAX = 8192  # bytes of a confession; json makes at most 6 of a character
@@ -47,7 +47,7 @@ class Witness:
             for peer in waiting:
                 selector.register(self._sockets[peer], selectors.EVENT_READ, peer)
             while selector.get_map() and (left := deadline - time.monotonic()) > 0:
-                if any(said is None or said.own for said in found.values()):
+                if _at_fault(found):
                     left = min(left, GRACE_S)
                     deadline = min(deadline, time.monotonic() + left)
                 for key, _ in selector.select(left):
@@ -55,9 +55,12 @@ class Witness:
                         selector.unregister(key.fileobj)
         return found
 
-    def somebody_ended(self) -> bool:
-        """Whether a peer has said something, or is gone; waits for nothing."""
-        return any(self._listen(peer, {}) for peer in self._sockets)
+    def ended(self) -> Mapping[int, Confession | None]:
+        """Peers that have said something or are gone (None); waits for nothing."""
+        found: dict[int, Confession | None] = {}
+        for peer in self._sockets:
+            self._listen(peer, found)
+        return found
 
     def tell(self, confession: Confession) -> None:
         """Says it to every peer; none is waited for."""
@@ -141,6 +144,14 @@ def _own_addresses(towards: str | None) -> list[str]:
     with contextlib.suppress(OSError):
         found += socket.gethostbyname_ex(socket.gethostname())[2]
     return list(dict.fromkeys(found))
+
+
+def _at_fault(found: Mapping[int, Confession | None]) -> bool:
+    """Whether it is known who is to blame: not by a rank that left, if somebody waited in vain."""
+    if any(said is None or (said.own and said.operation != LEFT) for said in found.values()):
+        return True
+    said = [one for one in found.values() if one is not None]
+    return any(one.own for one in said) and not any(one.waited for one in said)
 
 
 def _read(heard: bytes) -> Confession | None:

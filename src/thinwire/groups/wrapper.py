@@ -71,6 +71,9 @@ class WrappedGroup(Group):
     def global_rank(self, rank: int) -> int:
         return self.inner.global_rank(rank)
 
+    def ended(self) -> Mapping[int, Confession | None]:
+        return self.inner.ended()
+
     def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
         return self.inner.confess(confession)
 

@@ -48,9 +48,12 @@ def _sentence(confessions: Mapping[int, Confession | None], operation: str, grou
     gone = [rank for rank, confession in confessions.items() if confession is None]
     if gone:
         return f"{failed}: {_ranks(gone, group)} closed the connection or died; {advice}"
-    for rank, confession in spoken:
-        return f"{failed}: rank {group.global_rank(rank)} takes part no more ({confession.text}); {_STEPS}"
     silent = set(range(group.size)) - set(confessions)
+    waited = any(confession is not None and confession.waited for confession in confessions.values())
+    if not (silent and waited):  # else who left had done its part, for its connections did not fail
+        for rank, confession in spoken:
+            named = group.global_rank(rank)
+            return f"{failed}: rank {named} takes part no more ({confession.text}); {_STEPS}"
     if silent:
         return f"{failed}: no sign of life from {_ranks(silent, group)}; {advice}"
     unreached = [rank for rank, confession in confessions.items() if confession is UNREACHED]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ from thinwire.hooks.course import Course, Fixed, Piloted
 from thinwire.hooks.helm import Helm
 from thinwire.hooks.known_optimizer import KnownOptimizer
 from thinwire.hooks.known_tensors import KnownTensors
+from thinwire.hooks.plain_way import PlainWay, awaited
 from thinwire.hooks.planner import Planner, plans_of_auto
 from thinwire.hooks.safeguard import RawGradients, Safeguard
 from thinwire.hooks.side_stream import SideStream
@@ -72,8 +74,7 @@ class Compressor:
         self.policy, self.group, self.device = policy, group, device
         self._loss_scale = loss_scale
         self.owner: Callable[[], nn.Module | None] = lambda: None  # the wrapper whose gradients these are
-        self.plain_group: Any = None  # DDP's own, for buckets that go its way
-        self.plain_error: RuntimeError | None = None  # what they met there
+        self.plain = PlainWay()
         self._tensors = KnownTensors(module)
         self._passing: list[Layout] = []  # of this step, those that went DDP's own way
         self._optimizer = KnownOptimizer(self._tensors.names)
@@ -149,6 +150,21 @@ class Compressor:
             return named
         raise AssertionError("a job that raises has ended well")
 
+    @contextlib.contextmanager
+    def listening(self, process_group: dist.ProcessGroup) -> Iterator[None]:
+        """While DDP is in a collective of its own: a peer that takes part no more ends it with an error."""
+        over = threading.Event()
+
+        def listen() -> None:
+            if not awaited(over.wait, self.group):
+                hang_up(process_group)
+
+        self._worker.submit(listen, lambda: None)
+        try:
+            yield
+        finally:
+            over.set()
+
     def end_backward(self) -> None:
         """The backward pass has all its means; raises what ended the exchanges, every time anew."""
         self.course.end_backward()
@@ -157,7 +173,7 @@ class Compressor:
     def pass_by(self, parameters: list[Tensor], is_last: bool, shadowing: bool = False) -> None:
         """A bucket went DDP's own way: its bytes are counted, and drift is looked for as ever.
 
-        Waits for that, with the last bucket: once the backward pass is over parameters change.
+        With the last bucket it waits for that and for all means: parameters change behind the backward pass.
         """
         layout, _ = self._layout(parameters)
         unsent = self._passing
@@ -169,6 +185,8 @@ class Compressor:
         def job() -> None:
             self.engine.pass_step(layouts)
             self._look_for_drift(shadowing)
+            self.engine.clock.current = OUTSIDE
+            self.plain.wait(self.group)
 
         over = threading.Event()
         self._worker.submit(job, over.set)
@@ -234,11 +252,9 @@ class Compressor:
 
     def raise_error(self) -> None:
         """Raises what ended the exchanges, every time anew; of DDP's own all-reduce too it names the rank."""
-        if self.plain_error is not None and not self.failed:
-            hang_up(
-                self.plain_group or dist.distributed_c10d._get_default_group()
-            )  # nobody waits for this rank
-            raise self.fail(self.plain_error, OUTSIDE) from self.plain_error
+        if self.plain.error is not None and not self.failed:
+            self.plain.hang_up()
+            raise self.fail(self.plain.error, OUTSIDE) from self.plain.error
         if self.error is not None:
             raise self.error
 

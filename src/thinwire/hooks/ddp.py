@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch._C._distributed_c10d import GradBucket
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.auto.qualities import DENSE, candidates
@@ -92,7 +91,7 @@ def ddp_hook(
         raise explain(error, PLAN, group) from None
     # DDP's own way knows no emulated link
     state = Compressor(policy, group, device, module, can_pass=link is None, **rest)
-    state.plain_group = process_group
+    state.plain.process_group = process_group
     if isinstance(model, DistributedDataParallel):
         state.bind(model)
     return state, hook
@@ -262,20 +261,11 @@ def _refuse_sparse(module: nn.Module) -> None:
 
 def _plain(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """DDP's own all-reduce. What it meets is raised at the end of the backward pass, like ours."""
-    buffer = bucket.buffer()
     if state.failed:  # its connections are closed
         over: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        over.set_result(buffer)
+        over.set_result(bucket.buffer())
         return over
-
-    def received(done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
-        try:
-            return done.value()
-        except RuntimeError as error:
-            state.plain_error = error
-            return buffer
-
-    return allreduce_hook(state.plain_group, bucket).then(received)
+    return state.plain.start(bucket)
 
 
 def _raise_after_backward(state: Compressor) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
@@ -29,15 +30,25 @@ class Guarded:
         self._model, self._name, self._compressor = weakref.ref(model), name, weakref.ref(compressor)
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
-        model = self._model()
+        model, compressor = self._model(), self._compressor()
         act: Callable[..., Any] = getattr(type(model), self._name)
         try:
-            return act(model, *inputs, **kwargs)
+            with _listening(model, compressor):
+                return act(model, *inputs, **kwargs)
         except RuntimeError as error:
-            compressor = self._compressor()
             broken = on_the_wire(error)
             if compressor is None or model is None or not (compressor.failed or broken):
                 raise
             if broken:
                 hang_up(model.process_group)  # no peer shall wait for this rank in it
             raise compressor.fail(error, OUTSIDE) from error
+
+
+def _listening(
+    model: DistributedDataParallel | None, compressor: Compressor | None
+) -> AbstractContextManager[None]:
+    """Where DDP's forward pass waits for others: it broadcasts buffers, or rebuilds its buckets."""
+    if model is None or compressor is None or compressor.error is not None:
+        return nullcontext()
+    waits = model.will_sync_module_buffers() or compressor.engine.step <= 2
+    return compressor.listening(model.process_group) if waits else nullcontext()

@@ -115,7 +115,7 @@ def test_a_tiny_grid(tmp_path: Path) -> None:
         "--others",
         "",
         "--seconds",
-        "1",
+        "0.2",
         "--repeats",
         "2",
         "--probe-seconds",

@@ -237,7 +237,7 @@ class Publisher(BaseHTTPRequestHandler):
 @pytest.fixture
 def publisher():
     server = HTTPServer(("127.0.0.1", 0), Publisher)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()

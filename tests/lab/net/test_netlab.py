@@ -40,7 +40,7 @@ if os.environ["RANK"] == "0":
         left -= got
     print(left, time.perf_counter() - start)
 else:
-    for _ in range(100):
+    for _ in range(5000):
         try:
             connection = socket.create_connection((os.environ["MASTER_ADDR"], 5000))
             break
@@ -61,7 +61,7 @@ def lab() -> Iterator[Netlab]:
 def transfer(lab: Netlab, size: int) -> float:
     """The seconds that `size` bytes take from host 1 to host 0."""
     lines: list[str] = []
-    lab.run(["python3", "-c", TRANSFER, str(size)], timeout=20, stream=lambda rank, line: lines.append(line))
+    lab.run(["python3", "-c", TRANSFER, str(size)], timeout=300, stream=lambda rank, line: lines.append(line))
     missing, seconds = lines[0].split()
     assert missing == "0"
     return float(seconds)
@@ -87,7 +87,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_for(condition: Callable[[], bool], patience_s: float = 10.0) -> bool:
+def wait_for(condition: Callable[[], bool], patience_s: float = 300.0) -> bool:
     deadline = time.monotonic() + patience_s
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -96,6 +96,7 @@ def wait_for(condition: Callable[[], bool], patience_s: float = 10.0) -> bool:
 
 @needs_netlab
 class TestLinks:
+    @pytest.mark.timing
     @pytest.mark.parametrize(
         ("rate", "bits", "size"), [("20mbit", 2e7, 1e6), ("100mbit", 1e8, 5e6), ("1gbit", 1e9, 50e6)]
     )
@@ -103,11 +104,10 @@ class TestLinks:
         self, lab: Netlab, rate: str, bits: float, size: float
     ) -> None:
         lab.set_rate(rate)
-        ideal_s = size * 8 / bits
-        assert ideal_s < transfer(lab, int(size)) < 4 * ideal_s  # a busy machine, not a wrong unit
+        assert size * 8 / bits < transfer(lab, int(size)) < 4 * size * 8 / bits  # not another unit
 
     @pytest.mark.parametrize(("rate", "bits", "size"), [("10mbit", 1e7, 2e5), ("1gbit", 1e9, 1e6)])
-    def test_no_large_burst_passes_before_the_rate_holds(
+    def test_nothing_is_quicker_than_the_rate_and_no_large_burst_passes(
         self, lab: Netlab, rate: str, bits: float, size: float
     ) -> None:
         lab.set_rate(rate)
@@ -143,7 +143,7 @@ class TestLinks:
         )
         transfer(lab, 100_000)
         process = lab.popen(1, [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=300)
         assert said.strip() == f"True {lab.counters(1).tx_bytes}"
 
 
@@ -155,7 +155,7 @@ class TestCommands:
         lab.run(
             ["sh", "-c", f"echo {' '.join('$' + n for n in names.split())}"],
             {"EXTRA": "x"},
-            10,
+            300,
             lines.__setitem__,
         )
         address = lab.addresses[0]
@@ -173,25 +173,23 @@ class TestCommands:
         assert lines == ["1", "1", "3", "3"]
 
     def test_the_first_failure_names_the_host_and_stops_the_others(self, lab: Netlab) -> None:
-        start = time.monotonic()
         with pytest.raises(
             ProcessFailed, match=r"host 1 ended with exit code 7.*\n  \[host 1\] because"
         ) as caught:
-            lab.run(["sh", "-c", "[ $RANK = 1 ] || exec sleep 30; echo because; exit 7"])
+            lab.run(["sh", "-c", "[ $RANK = 1 ] || exec sleep 3600; echo because; exit 7"])
         assert [host.returncode for host in caught.value.endings] == [-signal.SIGTERM, 7]
-        assert time.monotonic() - start < 5
 
     def test_a_killed_host_is_the_one_that_is_named(self, lab: Netlab) -> None:
         with pytest.raises(ProcessFailed, match="host 0 was killed by SIGKILL"):
-            lab.run(["sh", "-c", "[ $RANK = 0 ] && kill -9 $$; exec sleep 30"])
+            lab.run(["sh", "-c", "[ $RANK = 0 ] && kill -9 $$; exec sleep 3600"])
 
     def test_a_timeout_stops_all_hosts(self, lab: Netlab) -> None:
         with pytest.raises(LabError, match=r"host 0, 1 still running after 0\.2 s"):
-            lab.run(["sleep", "30"], timeout=0.2)
+            lab.run(["sleep", "3600"], timeout=0.2)
 
     def test_a_counted_run_counts_every_host(self, lab: Netlab) -> None:
         lab.set_rate("1gbit")
-        run = run_counted(lab, ["python3", "-c", TRANSFER, "500000"], timeout=20)
+        run = run_counted(lab, ["python3", "-c", TRANSFER, "500000"], timeout=300)
         row = run.hosts[1].to_dict()
         assert run.failure is None
         assert row["tx_payload_bytes"] == pytest.approx(500_000, rel=0.01)
@@ -226,10 +224,12 @@ class TestCleaningUp:
         assert processes[0].returncode == -signal.SIGTERM
         assert not any((Path("/etc/netns") / name).exists() for name in made)
 
-    def test_a_daemon_that_left_its_session_is_killed(self) -> None:
+    def test_a_daemon_that_left_its_session_is_killed(self, tmp_path: Path) -> None:
         pids: list[int] = []
         with Netlab(hosts=1, rate="1gbit") as lab:
-            script = "setsid sh -c 'echo $$; exec sleep 1000' & sleep 0.3"
+            said = tmp_path / "said"
+            script = f"setsid sh -c 'echo $$; touch {said}; exec sleep 3600' & "
+            script += f"while [ ! -e {said} ]; do sleep 0.02; done"
             lab.run(["sh", "-c", script], stream=lambda rank, line: pids.append(int(line)))
             assert alive(pids[0])
         assert not alive(pids[0])
@@ -248,7 +248,7 @@ class TestCleaningUp:
                 pids = [int(owner.stdout.readline().rpartition("]")[2]) for _ in range(2)]
                 assert all(alive(pid) for pid in pids)
                 owner.send_signal(number)
-                assert owner.wait(timeout=20) != 0
+                assert owner.wait(timeout=300) != 0
                 if number == signal.SIGKILL:  # the janitor works on its own
                     assert wait_for(partial(nothing_is_left, owner.pid))
                 assert nothing_is_left(owner.pid), number

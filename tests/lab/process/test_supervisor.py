@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -15,8 +16,8 @@ from thinwire.lab.process import supervisor
 from thinwire.lab.process.ending import ProcessFailed
 from thinwire.lab.process.supervisor import Start, Supervisor
 
-SLEEP = "exec sleep 60"
-SOON_S = 5.0  # far from the 60 s of SLEEP, also on a busy machine
+SLEEP = "exec sleep 3600"
+SOON_S = 600.0  # far from the hour of SLEEP, and far above what a busy machine needs
 
 
 def starter(*scripts: str) -> tuple[Start, list[subprocess.Popen[bytes]]]:
@@ -44,6 +45,11 @@ def run(*scripts: str, timeout: float | None = None, settle_s: float = 0.0) -> l
         lines = list(processes.lines(timeout))
         assert [ending.returncode for ending in processes.endings] == [0] * len(scripts)
         return lines
+
+
+def until(path: Path) -> str:
+    """For a shell: waits for a file."""
+    return f"while [ ! -e {path} ]; do sleep 0.02; done"
 
 
 def test_lines_come_whole_and_the_last_needs_no_newline() -> None:
@@ -77,18 +83,18 @@ def test_a_single_process_stops_no_others() -> None:
 def test_a_killed_process_is_blamed_before_those_that_lost_it() -> None:
     lost = "sleep 0.1; exit 1"
     with pytest.raises(ProcessFailed, match="worker 1 was killed by SIGKILL"):
-        run(lost, "sleep 0.3; kill -9 $$", lost, settle_s=1.0)
+        run(lost, "sleep 0.3; kill -9 $$", lost, settle_s=SOON_S)
 
 
 def test_who_aborts_was_not_killed() -> None:
     with pytest.raises(ProcessFailed, match="worker 0 ended with exit code 1"):
-        run("sleep 0.1; exit 1", "kill -ABRT $$", settle_s=1.0)
+        run("sleep 0.1; exit 1", "kill -ABRT $$", settle_s=SOON_S)
 
 
 def test_settling_ends_when_all_have_ended() -> None:
     began = time.monotonic()
     with pytest.raises(ProcessFailed):
-        run("exit 1", "exit 1", settle_s=60)
+        run("exit 1", "exit 1", settle_s=3600)
     assert time.monotonic() - began < SOON_S
 
 
@@ -102,26 +108,27 @@ def test_what_ended_before_it_was_watched_is_seen() -> None:
 
 def test_a_process_left_in_the_background_does_not_hold_up_the_run() -> None:
     began = time.monotonic()
-    [(_, pid)] = run("sleep 60 & echo $!")
+    [(_, pid)] = run("sleep 3600 & echo $!")
     assert time.monotonic() - began < SOON_S
     os.kill(int(pid), signal.SIGKILL)
 
 
-def test_who_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(supervisor, "GRACE_S", 0.2)
+    deaf = tmp_path / "deaf"
     with pytest.raises(ProcessFailed) as caught:
-        run("trap '' TERM; while :; do sleep 0.05; done", "sleep 0.3; exit 1")
+        run(f"trap '' TERM; touch {deaf}; while :; do sleep 0.05; done", f"{until(deaf)}; exit 1")
     assert [ending.returncode for ending in caught.value.endings] == [-signal.SIGKILL, 1]
 
 
-def test_a_timeout_stops_all_and_keeps_what_was_said() -> None:
-    start, _ = starter("echo here; " + SLEEP, "exit 0")
+def test_a_timeout_stops_all_and_keeps_what_was_said(tmp_path: Path) -> None:
+    start, processes = starter(f"echo here; touch {tmp_path / 'said'}; " + SLEEP, "exit 0")
     lines: list[tuple[int, str]] = []
-    with (
-        Supervisor(start, 2) as both,
-        pytest.raises(LabError, match=r"worker 0 still running after 0\.3 s, so all workers were stopped"),
-    ):
-        lines.extend(both.lines(timeout=0.3))
+    with Supervisor(start, 2) as both:
+        subprocess.run(["sh", "-c", until(tmp_path / "said")], check=True)
+        processes[1].wait()
+        with pytest.raises(LabError, match=r"worker 0 still running after 0\.3 s, so all workers were stop"):
+            lines.extend(both.lines(timeout=0.3))
     assert lines == [(0, "here")]
     assert [ending.returncode for ending in both.endings] == [-signal.SIGTERM, 0]
 
@@ -156,7 +163,7 @@ def _interrupted() -> None:
 
 
 def _wait_for_group_to_go(group: int) -> None:
-    for _ in range(100):  # a grandchild is reaped by init, a moment later
+    for _ in range(2400):  # a grandchild is reaped by init, a moment later
         os.killpg(group, 0)
         time.sleep(0.05)
 

@@ -137,7 +137,7 @@ def test_worker_ends_when_its_launcher_is_gone(task_folder: Path, tmp_path: Path
     assert worker.stdin is not None
     assert worker.stdout is not None
     worker.stdin.close()
-    assert worker.wait(timeout=60) == 2
+    assert worker.wait(timeout=600) == 2
     worker.stdout.close()
 
 

@@ -11,7 +11,7 @@ from thinwire.private.link.connection import answer, call, listen
 
 
 def test_a_round_trip_takes_its_time_and_bytes_arrive() -> None:
-    data = os.urandom(3 << 20)
+    data = os.urandom(1 << 20)
     with listen(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()[:2]
 
@@ -24,12 +24,12 @@ def test_a_round_trip_takes_its_time_and_bytes_arrive() -> None:
         thread = threading.Thread(target=echo)
         thread.start()
         with Relay(("127.0.0.1", 0), address, 0.1) as relay, call(relay.address) as channel:
-            channel.send(b"x")
             start = time.monotonic()
+            channel.send(b"x")
             channel.receive(1)
-            assert 0.09 < time.monotonic() - start < 0.3
+            assert time.monotonic() - start > 0.1  # never early; how late is up to the machine
             channel.send(data)
             assert bytes(channel.receive(len(data))) == data
             channel.send(b"x")
-            thread.join(5)
+            thread.join(120)
     assert not thread.is_alive()

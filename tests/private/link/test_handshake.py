@@ -43,7 +43,7 @@ def meet(server: Side, client: Side) -> tuple[Outcome, Outcome]:
             channel.abort(str(error))
             outcome[name] = str(error)
 
-    ends = memory_pair(timeout_s=5)
+    ends = memory_pair(timeout_s=120)
     threads = [
         threading.Thread(target=party, args=(name, side, end))
         for name, side, end in zip("sc", (server, client), ends, strict=True)
@@ -51,7 +51,7 @@ def meet(server: Side, client: Side) -> tuple[Outcome, Outcome]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(120)
     return outcome["s"], outcome["c"]
 
 

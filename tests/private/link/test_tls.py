@@ -40,7 +40,7 @@ def talk(server: ssl.SSLContext | None, client: ssl.SSLContext | None) -> tuple[
 
         def serve() -> None:
             try:
-                with answer(listener.accept()[0], server, timeout_s=2) as channel:
+                with answer(listener.accept()[0], server, timeout_s=120) as channel:
                     channel.send(b"pong")
                     outcome["server"] = bytes(channel.receive(4)).decode()
             except LinkError as error:
@@ -50,13 +50,13 @@ def talk(server: ssl.SSLContext | None, client: ssl.SSLContext | None) -> tuple[
         thread.start()
         channel = None
         try:
-            with call(listener.getsockname()[:2], client, timeout_s=2) as channel:
+            with call(listener.getsockname()[:2], client, timeout_s=120) as channel:
                 channel.send(b"ping")
                 outcome["client"] = bytes(channel.receive(4)).decode()
                 outcome["below"] = str(channel.tcp_bytes)
         except LinkError as error:
             outcome["client"] = str(error)
-        thread.join(10)
+        thread.join(120)
     return outcome, channel  # type: ignore[return-value]
 
 

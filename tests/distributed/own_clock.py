@@ -1,0 +1,88 @@
+"""Auto on real ranks under a clock of the test's own: a table says what a step takes, not the machine.
+
+    with wrap(net, "auto") as it, own_clock(it, {"dense": 0.05, "fp16": 0.03}):
+        fit(it.model, 30)                     # probes, trials and switches are real; only times are made up
+
+This file is the one place that knows how auto reads the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from training import Wrapped
+
+from thinwire.auto.pace import Passes
+from thinwire.auto.pilot import Pilot
+from thinwire.hooks import course as course_module
+from thinwire.hooks.course import Piloted
+
+OTHERS = "*"  # in a table: every choice that it does not name
+EXCHANGE = 0.9  # of a step, the part in which means are waited for
+
+
+class OwnClock:
+    """Stands for the module `time` in the course of a run; a step takes what the table says of its codec."""
+
+    def __init__(self, pilot: Pilot, step_s: Mapping[str, float]) -> None:
+        self._pilot, self._step_s, self._now = pilot, step_s, 0.0
+
+    def perf_counter(self) -> float:
+        return self._now
+
+    def step_s(self, text: str) -> float:
+        return self._step_s.get(text, self._step_s.get(OTHERS, self._step_s["dense"]))
+
+    def advance(self, part: float) -> None:
+        self._now += part * self.step_s(self._pilot.codec)
+
+
+class MadeUpHelm:
+    """The helm of a run whose acts are real, collectives included, and whose times are the table's."""
+
+    def __init__(self, helm: Any, clock: OwnClock, link_s: float) -> None:
+        self._helm, self._clock, self._link_s = helm, clock, link_s
+
+    def adopt(self, text: str) -> None:
+        self._helm.adopt(text)
+
+    def steer(self, text: str) -> None:
+        self._helm.steer(text)
+
+    def agree(self, numbers: Sequence[float]) -> list[float]:
+        agreed: list[float] = self._helm.agree(numbers)
+        return agreed
+
+    def link_s(self) -> float:
+        assert self._helm.link_s() > 0
+        return self._link_s
+
+    def measure(self, codecs: Sequence[str], passes: Passes) -> None:
+        self._helm.measure(codecs, passes)
+
+    def forecasts(self, texts: Sequence[str], passes: Passes) -> dict[str, float]:
+        return {text: self._clock.step_s(text) for text in self._helm.forecasts(texts, passes)}
+
+
+@contextlib.contextmanager
+def own_clock(it: Wrapped, step_s: Mapping[str, float], link_s: float = 0.01) -> Iterator[Pilot]:
+    """Until the block ends a step of this run takes `step_s` of its codec, and a message takes `link_s`."""
+    assert it.compressor is not None
+    course = it.compressor.course
+    assert isinstance(course, Piloted)
+    clock = OwnClock(course.pilot, step_s)
+
+    def end_backward() -> None:
+        clock.advance(EXCHANGE)
+        Piloted.end_backward(course)
+        clock.advance(1 - EXCHANGE)
+
+    course.end_backward = end_backward  # type: ignore[method-assign]
+    course.pilot.helm = MadeUpHelm(course.pilot.helm, clock, link_s)
+    before, course_module.time = course_module.time, clock  # type: ignore[assignment]
+    try:
+        yield course.pilot
+    finally:
+        course_module.time = before

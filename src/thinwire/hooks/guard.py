@@ -50,5 +50,6 @@ def _listening(
     """Where DDP's forward pass waits for others: it broadcasts buffers, or rebuilds its buckets."""
     if model is None or compressor is None or compressor.error is not None:
         return nullcontext()
-    waits = model.will_sync_module_buffers() or compressor.engine.step <= 2
+    syncs = model.broadcast_buffers and model.require_forward_param_sync and bool(model.modules_buffers)
+    waits = syncs or compressor.engine.step <= 2
     return compressor.listening(model.process_group) if waits else nullcontext()

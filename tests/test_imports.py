@@ -41,7 +41,7 @@ LAB_ROWS = (
     {"data", "models"},
     {"net", "report"},
     {"run"},
-    {"bench", "study"},
+    {"bench", "simulated", "study"},
     {"claims"},
     {"doctor"},
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
+from torch import Tensor
 
 from packing import bound, one_tensor, pack, payload_bytes
 from simulation import same_bits
@@ -29,18 +32,24 @@ def test_dense_sends_the_tensors_own_dtype(dtype: torch.dtype) -> None:
     assert not wire[37:].any()
 
 
+def scale(xs: list[Tensor]) -> float:
+    """The power of two that brings the largest |x| into 2^14 .. 2^15."""
+    return 2.0 ** (14 - math.floor(math.log2(max(float(x.abs().max()) for x in xs))))
+
+
 @pytest.mark.parametrize(("text", "dtype"), [("fp16", torch.float16), ("bf16", torch.bfloat16)])
 def test_cast_rounds_once_on_the_way_and_once_at_the_owner(text: str, dtype: torch.dtype) -> None:
     """Owners add in float32: the result is the correctly rounded sum of what was sent."""
     xs = [torch.randn(1000) for _ in range(5)]
-    sent = [(x / 5).to(dtype) for x in xs]
+    times = scale(xs) if text == "fp16" else 1.0
+    sent = [(x / 5 * times).to(dtype) for x in xs]
     packed = pack(text, one_tensor(1000), xs)
     for payload, wire in zip(packed.payloads, sent, strict=True):
         assert same_bits(payload.view(dtype), wire)
     expected = torch.zeros(1000)
     for wire in sent:
         expected = expected + wire.float()
-    assert same_bits(packed.mean(xs[0]), expected.to(dtype).float())
+    assert same_bits(packed.mean(xs[0]), expected.to(dtype).float() / times)
 
 
 def test_large_casts_are_cut_into_runs() -> None:
@@ -49,10 +58,52 @@ def test_large_casts_are_cut_into_runs() -> None:
     assert same_bits(wire[: x.numel()], (x / 2).bfloat16())
 
 
-def test_fp16_overflow_is_infinite_not_wrong() -> None:
-    x = torch.tensor([1e6, 1.0])
-    assert pack("fp16", one_tensor(2), [x]).mean(x).tolist() == [torch.inf, 1.0]
-    assert torch.isfinite(pack("bf16", one_tensor(2), [x]).mean(x)).all()
+@pytest.mark.parametrize("magnitude", [1e-38, 1e-30, 1e-9, 1.0, 65504.0, 1e9, 1e30, 3.4e38])
+def test_fp16_keeps_11_bits_of_numbers_of_any_size(magnitude: float) -> None:
+    """Unscaled, what is above 65,504 would be infinite, and what is below 3e-8 zero."""
+    xs = [magnitude * torch.linspace(-1, 1, 101) for _ in range(3)]
+    packed = pack("fp16", one_tensor(101), xs)
+    for found in (packed.mean(xs[0]), packed.own(1, xs[0])):
+        assert float((found - xs[0]).abs().max()) <= 2**-10 * magnitude
+
+
+def test_fp16_of_ordinary_numbers_is_what_it_was_without_a_scale() -> None:
+    """Scaling by a power of two is exact: only what was below fp16's normal numbers is finer than before."""
+    xs = [torch.randn(4096) for _ in range(4)]
+    plain = [(x / 4).half() for x in xs]
+    packed = pack("fp16", one_tensor(4096), xs)
+    for rank, wire in enumerate(plain):
+        normal = wire.abs() >= torch.finfo(torch.float16).smallest_normal
+        assert int(normal.sum()) > 4000
+        assert same_bits(packed.own(rank, xs[0])[normal], 4 * wire.float()[normal])
+
+
+@pytest.mark.parametrize("world", [2, 7, 64])
+def test_sums_of_fp16_over_many_ranks_do_not_overflow(world: int) -> None:
+    """An all-reduce adds in fp16, in whatever order: equal numbers of all ranks are the worst case."""
+    xs = [torch.tensor([1e9, -1e9, 1.0])] * world
+    total = torch.zeros(4, dtype=torch.float16)
+    for payload in pack("fp16", one_tensor(3), xs).payloads:
+        total += payload.view(torch.float16)
+    assert torch.isfinite(total).all()
+    assert total[0] > 2**13
+
+
+def test_one_scale_for_all_ranks_tensor_by_tensor() -> None:
+    layout = Layout.packed([Spec("small", (3,)), Spec("empty", (0,)), Spec("large", (2,))])
+    xs = [torch.tensor([1e-9, -2e-9, 0.0, 1e9, 5e8]) * (rank + 1) for rank in range(3)]
+    packed = pack("fp16", layout, xs)
+    assert packed.agreed[0].view(torch.float32).tolist() == pytest.approx([6e-9, 3e9])
+    torch.testing.assert_close(packed.mean(xs[0]), 2 * xs[0], rtol=2**-9, atol=0.0)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_on_one_rank_is_not_finite_in_the_mean(bad: float) -> None:
+    xs = [torch.ones(5), torch.ones(5)]
+    xs[1][3] = bad
+    mean = pack("fp16", one_tensor(5), xs).mean(xs[0])
+    assert not torch.isfinite(mean[3])
+    assert torch.isfinite(mean[:3]).all()
 
 
 def test_tensors_are_taken_where_they_lie() -> None:

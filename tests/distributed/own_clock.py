@@ -18,6 +18,7 @@ from thinwire.auto.pace import Passes
 from thinwire.auto.pilot import Pilot
 from thinwire.hooks import course as course_module
 from thinwire.hooks.course import Piloted
+from thinwire.perf.fit import Forecasts
 
 OTHERS = "*"  # in a table: every choice that it does not name
 EXCHANGE = 0.9  # of a step, the part in which means are waited for
@@ -55,15 +56,20 @@ class MadeUpHelm:
         agreed: list[float] = self._helm.agree(numbers)
         return agreed
 
-    def link_s(self) -> float:
-        assert self._helm.link_s() > 0
-        return self._link_s
+    def link_s(self, nbytes: int, messages: int) -> float:
+        assert self._helm.link_s(nbytes, messages) > 0
+        return self._link_s * (1 + nbytes / 1e4)
 
-    def measure(self, codecs: Sequence[str], passes: Passes) -> None:
-        self._helm.measure(codecs, passes)
+    def drain(self) -> None:
+        self._helm.drain()
 
-    def forecasts(self, texts: Sequence[str], passes: Passes) -> dict[str, float]:
-        return {text: self._clock.step_s(text) for text in self._helm.forecasts(texts, passes)}
+    def measure(self, codecs: Sequence[str], step_s: float) -> None:
+        self._helm.measure(codecs, step_s)
+
+    def forecasts(self, texts: Sequence[str], passes: Passes, measured_s: Mapping[str, float]) -> Forecasts:
+        real = self._helm.forecasts(texts, passes, measured_s)
+        made = {text: self._clock.step_s(text) for text in real.step_s}
+        return Forecasts(made, made, made["dense"])
 
 
 @contextlib.contextmanager

@@ -122,12 +122,12 @@ def parts_of(numel: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def few_steps() -> Iterator[None]:
-    """Auto decides after 28 steps, 10 of them dense: links may be so slow that busy cores do not matter."""
+    """Auto decides after some 20 steps: links may be so slow that busy cores do not matter."""
     from thinwire.auto import pilot
 
-    before = pilot.WARM_UP, pilot.DENSE_STEPS, pilot.SWITCH_STEPS, pilot.TRIAL_STEPS
-    pilot.WARM_UP, pilot.DENSE_STEPS, pilot.SWITCH_STEPS, pilot.TRIAL_STEPS = 2, 2, 1, 2
+    before = pilot.WARM_UP, pilot.SWITCH_STEPS, pilot.TIMED_STEPS
+    pilot.WARM_UP, pilot.SWITCH_STEPS, pilot.TIMED_STEPS = 2, 1, 2
     try:
         yield
     finally:
-        pilot.WARM_UP, pilot.DENSE_STEPS, pilot.SWITCH_STEPS, pilot.TRIAL_STEPS = before
+        pilot.WARM_UP, pilot.SWITCH_STEPS, pilot.TIMED_STEPS = before

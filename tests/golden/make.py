@@ -2,7 +2,7 @@
 
     python tests/golden/make.py
 
-Run it after a change of the wire format, together with docs/wire.md and WIRE_VERSION in src/thinwire/plan.py.
+Run it after a change of the wire format, together with docs/wire.md and src/thinwire/plans/wire_version.py.
 A change that was not meant to alter the bytes must leave the file as it is.
 """
 
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from packing import pack
 from thinwire.codecs.stages.base import Learned
 from thinwire.kernels import Kernels
-from thinwire.plans.plan import WIRE_VERSION
+from thinwire.plans.wire_version import WIRE_VERSION
 from thinwire.tensors.layout import Layout
 from thinwire.tensors.spec import Spec
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from thinwire.kernels import Kernels
-from thinwire.plans.plan import WIRE_VERSION
+from thinwire.plans.wire_version import WIRE_VERSION
 from thinwire.tensors.key import Key
 
 GOLDEN = json.loads(make.FILE.read_text())
@@ -122,13 +122,16 @@ def test_own_scales_follow_the_trits() -> None:
     ("text", "dtype"), [("dense", torch.float32), ("fp16", torch.float16), ("bf16", torch.bfloat16)]
 )
 def test_floats_are_those_of_the_page(text: str, dtype: torch.dtype) -> None:
-    """g / N, rounded; padded with zeros to 8 bytes; sums in rank order, rounded once."""
+    """g 2^k / N, rounded; padded with zeros to 8 bytes; sums in rank order, rounded once. k is fp16's."""
     for world in make.WORLDS:
         message = GOLDEN["codecs"][text][f"world {world}"]
+        agreed = numbers(message["agreed"], "<f4")
+        powers = [2.0 ** (14 - math.floor(math.log2(largest))) for largest in agreed] or [1.0, 1.0]
+        times = torch.tensor([powers[0]] * 9 + [powers[1]])
         total = torch.zeros(12)[: len(bytes.fromhex(message["sums"])) // dtype.itemsize]
         for rank, payload in enumerate(message["payloads"]):
             wire = torch.frombuffer(bytearray.fromhex(payload), dtype=dtype)
-            assert torch.equal(wire[:10], (make.gradient(rank, 10) / world).to(dtype))
+            assert torch.equal(wire[:10], (make.gradient(rank, 10) * times / world).to(dtype))
             assert not wire[10:].any()
             total = total + wire.float()
         sums = torch.frombuffer(bytearray.fromhex(message["sums"]), dtype=dtype)

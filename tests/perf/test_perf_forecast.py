@@ -19,6 +19,7 @@ from thinwire.perf.networks import network_named
 from thinwire.perf.speed import LINK_COSTS, CodecSpeed, Speeds, codec_speed, source_of
 from thinwire.perf.sweep import CODECS, Range, compare, node_counts, over_links, over_nodes, paying_range
 from thinwire.perf.topology import Topology
+from thinwire.perf.traffic import ALL_REDUCE_MAX, Act
 from thinwire.perf.wire import model_of_layers, traffic
 from thinwire.plans.plan import Plan
 from thinwire.plans.policy import Policy
@@ -61,6 +62,17 @@ def test_bytes_are_those_of_the_plan(codec: str, workers: int) -> None:
     stretches = plan.stretches(layouts)
     total = sum(stretch.num_steps for stretch in stretches)
     assert mean == pytest.approx(sum(s.num_steps * s.step_bytes for s in stretches) / total, rel=1e-12)
+
+
+def test_fp16_agrees_on_a_word_a_tensor_before_it_sends() -> None:
+    buckets = ddp_buckets(SMALL.layers, bucket_mb=4)
+    (made,) = traffic("fp16", buckets, 8)
+    for bucket, layers in zip(made.buckets, buckets, strict=True):
+        assert [act for act in bucket.acts if act.kind == ALL_REDUCE_MAX] == [
+            Act(ALL_REDUCE_MAX, 4 * len(layers))
+        ]
+    (plain,) = traffic("bf16", buckets, 8)
+    assert not [act for bucket in plain.buckets for act in bucket.acts if act.kind == ALL_REDUCE_MAX]
 
 
 def test_a_large_network_at_many_workers_is_planned_bucket_by_bucket() -> None:

@@ -33,7 +33,7 @@ def choices(quality: str, nodes: bool) -> tuple[str, ...]:
 
     To send everything by nodes is one of them: it is exact but for the order of the sums.
 
-    >>> choices("safe", nodes=True)[2:5]
+    >>> choices("safe", nodes=True)[3:6]
     ('qsgd:4', 'dense by nodes', 'fp16 by nodes')
     """
     flat = candidates(quality)

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import mean
 from typing import Any
 
 from thinwire.auto.qualities import DENSE
+from thinwire.auto.race import MARGIN, Race
 
-MARGIN = 0.03  # a codec must save so much of a step: less is noise
+OFF = 1.25  # times: a forecast that was off by more is mentioned
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What all ranks do from a step on. Seconds of a step: what the model said, and what a trial measured."""
+    """What all ranks do from a step on. Seconds of a step: what the model said, and what trials measured."""
 
     codec: str
     step: int
     why: str
     measured_s: Mapping[str, float] = field(default_factory=dict)
     forecast_s: Mapping[str, float] = field(default_factory=dict)
-    link_s: float = 0.0  # what a message of fixed size took, to notice another link
+    compute_s: float = 0.0  # of a step: what is not communication
+    probed_s: float = 0.0  # plain DDP's step as the probes alone forecast it
+    link_bytes: int = 0  # of a message by which another link is noticed
+    link_s: float = 0.0  # what it took
+    short_s: float = 0.0  # what a short message took
     deciding_s: float = 0.0  # what forecasting, deciding and the switch took; probes and trials are not in it
 
     @property
@@ -36,7 +40,11 @@ class Decision:
             "why": self.why,
             "measured_s": dict(self.measured_s),
             "forecast_s": dict(self.forecast_s),
+            "compute_s": self.compute_s,
+            "probed_s": self.probed_s,
+            "link_bytes": self.link_bytes,
             "link_s": self.link_s,
+            "short_s": self.short_s,
             "deciding_s": self.deciding_s,
         }
 
@@ -50,54 +58,51 @@ class Decision:
         for codec in codecs:
             times = _ms(self.forecast_s.get(codec)), _ms(self.measured_s.get(codec))
             lines.append(f"  {codec:<{width}} {times[0]:>11} {times[1]:>11}")
+        return "\n".join([*lines, *self._notes()])
+
+    def _notes(self) -> list[str]:
+        """What a step consists of, how far off the probes were, and what deciding took."""
+        notes = []
+        dense = self.measured_s.get(DENSE)
+        if dense and self.compute_s:
+            share = max(0.0, 1 - self.compute_s / dense)
+            notes.append(f"  communication is {share:.0%} of plain DDP's step")
+        if dense and self.probed_s:
+            ratio = dense / self.probed_s
+            if not 1 / OFF < ratio < OFF:
+                off = f"{ratio:.3g} times too quick" if ratio > 1 else f"{1 / ratio:.3g} times too slow"
+                notes.append(
+                    f"  probes alone forecast {_ms(self.probed_s)} for plain DDP, {off}: forecasts are "
+                    "fitted to what was measured"
+                )
         if self.deciding_s:
-            lines.append(f"  forecasting, deciding and the switch took {_ms(self.deciding_s)}")
-        return "\n".join(lines)
+            notes.append(f"  forecasting, deciding and the switch took {_ms(self.deciding_s)}")
+        return notes
 
 
-def decide(
-    rounds_s: Mapping[str, Sequence[float]], forecast_s: Mapping[str, float], step: int, link_s: float
-) -> Decision:
-    """The quickest codec, if it saves enough of plain DDP's step, and in every round; else plain DDP.
-
-    `rounds_s`: by codec, the seconds of a step in each round of trials.
-    """
-    measured = {codec: mean(rounds) for codec, rounds in rounds_s.items()}
-    tried = sorted(
-        (codec for codec in measured if codec != DENSE), key=lambda codec: (measured[codec], codec)
-    )
-    dense = measured[DENSE]
-    better = [codec for codec in tried if measured[codec] < dense]
-    sure = [codec for codec in better if _saves(rounds_s[codec], rounds_s[DENSE])]
-    codec = DENSE
-    if sure:
-        codec = sure[0]
-        why = f"a step takes {1e3 * measured[codec]:.3g} ms, {1e3 * dense:.3g} ms with plain DDP"
-    elif better:
-        why = _doubt(better[0], rounds_s[better[0]], rounds_s[DENSE])
-    elif tried:
-        why = f"plain DDP is quicker than {', '.join(tried)} here"
+def decide(race: Race, order: Sequence[str], step: int, forecast_s: Mapping[str, float]) -> Decision:
+    """The winner of a race, and why it won; `order`: the choices, those that lose least first."""
+    measured = race.measured_s
+    codec = race.winner(order)
+    tried = [text for text in race.ranked if text != DENSE]
+    if codec != DENSE:
+        why = f"a step takes {_ms(measured[codec])}, {_ms(measured[DENSE])} with plain DDP"
+    elif not tried:
+        why = "communication is too small a part of a step for any codec to pay"
+    elif measured[tried[0]] < measured[DENSE]:
+        why = _doubt(race, tried[0])
     else:
-        why = "no codec is forecast to pay"
-    return Decision(codec, step, why, measured, forecast_s, link_s)
+        why = f"plain DDP is quicker than {', '.join(tried)} here"
+    return Decision(codec, step, why, measured, forecast_s)
 
 
-def _saves(rounds: Sequence[float], dense: Sequence[float]) -> bool:
-    """In every round something, and enough on average."""
-    always = all(mine < theirs for mine, theirs in zip(rounds, dense, strict=True))
-    return always and mean(rounds) < (1 - MARGIN) * mean(dense)
-
-
-def _doubt(codec: str, rounds: Sequence[float], dense: Sequence[float]) -> str:
-    """Why a codec that is quicker on average is not taken: too little, or not in every round."""
-    saved = 1 - mean(rounds) / mean(dense)
+def _doubt(race: Race, codec: str) -> str:
+    """Why a codec that was measured to be quicker is not taken: too little, or not surely."""
+    measured = race.measured_s
+    saved = 1 - measured[codec] / measured[DENSE]
     if saved < MARGIN:
         return f"{codec} saves {saved:.1%} of a step, and less than {MARGIN:.0%} is noise"
-    won = sum(mine < theirs for mine, theirs in zip(rounds, dense, strict=True))
-    return (
-        f"{codec} saves {saved:.1%} of a step on average, but was quicker in {won} of {len(rounds)} rounds "
-        "only: steps vary more than it saves"
-    )
+    return f"{codec} saves {saved:.1%} of a step, but steps vary more than that"
 
 
 def _ms(seconds: float | None) -> str:

@@ -65,7 +65,7 @@ class Engine:
         self.finite_steps = 0  # phases go by these: a step that GradScaler skips is nobody's sample
         self.steering = Steering(plan.control, plan.theta)
         self._journey = Journey(self.group, Scratch(device), self.clock)
-        self._finite = True  # every mean of this step so far
+        self._unfinite: set[Layout] = set()  # buckets of this step with a mean that is not finite
         self._lessons: list[tuple[Bucket, Transit]] = []  # means to learn from, if the step is finite
         self._lanes: dict[tuple[Layout, float, tuple[str, ...]], list[Lane]] = {}
         self._steered = False  # the strength of this step is decided
@@ -147,17 +147,28 @@ class Engine:
         The means have the same bits on all ranks, so all ranks decide alike. A step with a mean that is not
         finite is one that GradScaler skips: nothing of it is applied, so nothing of it may be taken as sent.
         """
+        finite = not self._unfinite
         for memory in self.memories.values():
-            memory.commit() if self._finite else memory.forget()
-        if self._finite:
+            memory.commit() if finite else memory.forget()
+        if finite:
             for bucket, transit in self._lessons:  # the mean is still in its bucket
                 transit.numbers.learn(bucket.wide([transit.lane], self._journey.scratch))
         self._lessons.clear()
         self.step += 1
-        self.finite_steps += int(self._finite)
-        self._finite = True
+        self.finite_steps += int(finite)
+        self._unfinite.clear()
         self._steered = False
         self.statistics.steps += 1
+
+    def take_back(self, layout: Layout, finite: bool) -> None:
+        """The means of a bucket of this step were replaced: nothing of its exchange is believed.
+
+        `finite`: whether what took their place is.
+        """
+        for memory in self.memories.values():
+            memory.forget(layout.names)
+        self._lessons = [(bucket, transit) for bucket, transit in self._lessons if bucket.layout != layout]
+        (self._unfinite.discard if finite else self._unfinite.add)(layout)
 
     def compare_digests(self, digest: bytes, what: str) -> None:
         """A fixed-size exchange, before any whose size depends on the plan: all ranks raise, or none."""
@@ -296,10 +307,11 @@ class Engine:
         """Undoes the stages and fills the bucket; what is to be learnt waits for the end of the step."""
         with self.clock.time("decode"):
             transit.finish()
-            self._finite &= transit.finite
+            if not transit.finite:
+                self._unfinite.add(bucket.layout)
             if transit.load.x is not bucket.buffer:
                 for piece in transit.lane.layout.slices:
-                    bucket.buffer[piece] = transit.load.x[piece]
+                    bucket.put(piece, transit.load.x[piece])
             if transit.lane.codec.learns:
                 self._lessons.append((bucket, transit))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ from thinwire.hooks.known_optimizer import KnownOptimizer
 from thinwire.hooks.known_tensors import KnownTensors
 from thinwire.hooks.plain_way import PlainWay, awaited
 from thinwire.hooks.planner import Planner, plans_of_auto
+from thinwire.hooks.safeguard import RawGradients, Safeguard
 from thinwire.hooks.side_stream import SideStream
 from thinwire.hooks.survey import Survey
 from thinwire.hooks.whole_gradient import HeldBucket, WholeGradient, norm_of
@@ -65,6 +66,8 @@ class Compressor:
         check_every: int | None = None,
         on_drift: str = "raise",
         quality: str | None = None,
+        about_quality: str = "",
+        optimizer: torch.optim.Optimizer | None = None,
         hierarchy: str | int | None = "off",
         can_pass: bool = False,
     ) -> None:
@@ -86,6 +89,10 @@ class Compressor:
                 policy, module, self.hierarchy, memory=memory, route=route, control=control
             )
             asked = self._planner.asked
+            if optimizer is not None:
+                self._want_names("optimizer=")
+                self._optimizer.refuse_another(optimizer)
+                self._optimizer.check(optimizer, asked)
             self._drift = drift_check(group, module, check_every, on_drift)
             stage = CONNECT
             group.connect()
@@ -107,7 +114,7 @@ class Compressor:
         self._release_with(self)
         self.course: Course = Fixed()
         if quality is not None and module is not None:
-            self.course = self._piloted(quality, Model.of(module), nodes, either, can_pass)
+            self.course = self._piloted(quality, Model.of(module), nodes, either, can_pass, about_quality)
 
     @property
     def plan(self) -> Plan:
@@ -192,23 +199,26 @@ class Compressor:
         is_last: bool,
         done: Callable[[], None],
         shadowing: bool = False,
+        views: Sequence[Tensor] = (),
     ) -> None:
         """Queues the exchange of one flat bucket; `done` is called when its means (or an error) are there.
 
-        `shadowing`: this rank has run out of inputs (`Join`) and only takes part.
+        `shadowing`: this rank has run out of inputs (`Join`) and only takes part. `views`: those of the
+        buffer, tensor by tensor, if it holds what the parameters' grads hold.
         """
         layout, news = self._layout(parameters)
         bucket = Bucket(buffer, layout, self._loss_scale() if self._loss_scale else 1.0)
         rates = self._optimizer.rates(self.plan)
 
         ready = self._stream.mark()
+        raw = RawGradients.of(buffer, () if shadowing else views, parameters)
 
         def job() -> None:
             with self._stream.behind(ready):
                 if news is not None:
                     self.engine.join(news)
                 self.engine.set_rates(rates)
-                self.node.exchange(self.engine, bucket)
+                self.course.exchange(self.node, self.engine, bucket, raw)
             if is_last:
                 self.node.end_step(self.engine)
                 self._look_for_drift(shadowing)
@@ -373,11 +383,27 @@ class Compressor:
         return layout, news
 
     def _piloted(
-        self, quality: str, model: Model, nodes: Hierarchy, either: EitherWay | None, can_pass: bool
+        self,
+        quality: str,
+        model: Model,
+        nodes: Hierarchy,
+        either: EitherWay | None,
+        can_pass: bool,
+        about_quality: str,
     ) -> Course:
         """The course of an auto run; it must not hold the compressor."""
         engine, node, group, layouts = self.engine, self.node, self.group, list[Layout]()
+        plan_of = plans_of_auto(self.policy, model, nodes)
         survey = Survey(engine.group, group, either, self.device, model, layouts)
-        helm = Helm(engine, node, group, self._worker.call, plans_of_auto(self.policy, model, nodes), survey)
+        helm = Helm(
+            engine.group,
+            group,
+            self.device,
+            survey,
+            self._worker.call,
+            switch=lambda text: node.switch(engine, plan_of(text)),
+            adopt=lambda text: node.adopt(engine, plan_of(text)),
+        )
         pilot = Pilot(quality, helm, group.size, either is not None)
-        return Piloted(pilot, layouts, lambda: can_pass and not node.owes(engine))
+        guard = Safeguard(engine, node, group)
+        return Piloted(pilot, guard, layouts, lambda: can_pass and not node.owes(engine), about_quality)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from thinwire.auto.pilot import Pilot
 from thinwire.auto.qualities import DENSE
 from thinwire.errors import StateError
+from thinwire.exchange.bucket import Bucket
+from thinwire.exchange.engine import Engine
+from thinwire.exchange.node import Node
+from thinwire.hooks.safeguard import RawGradients, Safeguard
 from thinwire.plans.plan import Plan
 from thinwire.tensors.layout import Layout
 
@@ -18,6 +22,7 @@ class Course(ABC):
     """Hears of every bucket and of the end of every backward pass."""
 
     passes: bool = False  # whether the buckets of this step go DDP's own way
+    guards: ClassVar[bool] = False  # whether it may want the raw gradients of a bucket once more
 
     @abstractmethod
     def text(self, codec: str) -> str:
@@ -40,6 +45,10 @@ class Course(ABC):
     @abstractmethod
     def bucket_ready(self, is_first: bool) -> None:
         """A bucket of a step is ready, of which nothing has been sent."""
+
+    @abstractmethod
+    def exchange(self, node: Node, engine: Engine, bucket: Bucket, raw: RawGradients) -> None:
+        """Replaces the gradients in a bucket by their means over all workers."""
 
     @abstractmethod
     def end_backward(self) -> None:
@@ -72,6 +81,9 @@ class Fixed(Course):
     def bucket_ready(self, is_first: bool) -> None:
         pass
 
+    def exchange(self, node: Node, engine: Engine, bucket: Bucket, raw: RawGradients) -> None:
+        node.exchange(engine, bucket)
+
     def end_backward(self) -> None:
         pass
 
@@ -93,8 +105,18 @@ class Piloted(Course):
     buckets of this step so far, which the pilot's helm sees too.
     """
 
-    def __init__(self, pilot: Pilot, layouts: list[Layout], can_pass: Callable[[], bool]) -> None:
+    guards = True
+
+    def __init__(
+        self,
+        pilot: Pilot,
+        safeguard: Safeguard,
+        layouts: list[Layout],
+        can_pass: Callable[[], bool],
+        about_quality: str = "",
+    ) -> None:
         self.pilot, self.layouts, self._can_pass = pilot, layouts, can_pass
+        self._safeguard, self._about_quality = safeguard, about_quality
 
     def text(self, codec: str) -> str:
         return f"auto ({self.pilot.codec})"
@@ -108,15 +130,21 @@ class Piloted(Course):
 
     @property
     def explanation(self) -> str:
-        return self.pilot.explanation
+        about = f"auto: {self._about_quality}" if self._about_quality else ""
+        return "\n".join(filter(None, [about, self.pilot.explanation]))
 
     def bucket_ready(self, is_first: bool) -> None:
         if not is_first:
             self.pilot.pace.ready(time.perf_counter())
             return
+        if self._safeguard.asked():  # all exchanges of the step before are over
+            self.pilot.veto()
         self.pilot.begin_step(time.perf_counter())
         self.layouts.clear()
         self.passes = self.pilot.codec == DENSE and self._can_pass()
+
+    def exchange(self, node: Node, engine: Engine, bucket: Bucket, raw: RawGradients) -> None:
+        self._safeguard.exchange(bucket, raw)
 
     def end_backward(self) -> None:
         self.pilot.pace.end(time.perf_counter())

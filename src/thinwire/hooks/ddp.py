@@ -21,12 +21,12 @@ from thinwire.groups.torch import TorchGroup
 from thinwire.hooks.blame import explain
 from thinwire.hooks.compressor import Compressor
 from thinwire.hooks.guard import guard
+from thinwire.hooks.known_optimizer import quality_by
 from thinwire.plans.policy import KEEP_DENSE, MIN_NUMEL, Policy
 from thinwire.texts.names import AUTO
 
 # No `from __future__ import annotations` here: DDP compares the annotations of a hook with the real classes.
 CodecChoice = CodecLike | Mapping[str, CodecLike]
-QUALITY = "safe"  # of auto
 Hook = Callable[[Compressor, GradBucket], torch.futures.Future[torch.Tensor]]
 
 
@@ -51,7 +51,8 @@ def hook(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Te
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
     in_backward = _raise_after_backward(state)
     done = lambda: future.set_result(buffer)  # noqa: E731
-    state.exchange(buffer, bucket.parameters(), bucket.is_last(), done, shadowing=not in_backward)
+    views = bucket.gradients() if state.course.guards else ()
+    state.exchange(buffer, bucket.parameters(), bucket.is_last(), done, not in_backward, views)
     if not in_backward or (bucket.is_last() and _waits_within(state)):
         state.wait()
     return future
@@ -101,6 +102,7 @@ def compress(
     codec: CodecChoice = "terngrad",
     *,
     quality: str | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
     memory: str | None = None,
     route: str | None = None,
     control: str | None = None,
@@ -125,7 +127,8 @@ def compress(
       codecs ({"fc*": "terngrad", "*": "dense"}). docs/codecs.md has the list. "auto" measures the link, the
       step and the codecs in the first steps and takes what is quickest, plain DDP included; docs/auto.md.
     - `quality`: what "auto" may take: "exact" (nothing but plain DDP), "safe", "balanced" or "aggressive".
-      None: safe.
+      None: what keeps its accuracy under the given `optimizer`: "balanced" for SGD, "safe" for Adam, for
+      others and without one; docs/auto.md.
     - `keep_dense`: which tensors stay dense unless a pattern other than "*" names them: any of "vector"
       (norms, biases), "small", "embedding", "last" (layer). `min_numel`: below so many elements is small.
     - `memory`: what holds back what is not sent: "none", "residual" (error feedback), "momentum" (DGC's; with
@@ -140,6 +143,7 @@ def compress(
 
     How it runs:
 
+    - `optimizer`: what updates the model. `check_optimizer` is called with it, and "auto" goes by it.
     - `total_steps`: how many steps the run has, for options that are a part of it ("dgc:warmup=5%").
     - `seed`: of what codecs draw at random (rounding). The same on all ranks; with it a run can be repeated.
     - `grad_scaler`: the GradScaler of mixed precision, so that memories know the scale of the gradients.
@@ -165,6 +169,7 @@ def compress(
         process_group=model.process_group,
         device=model.device if isinstance(model.device, torch.device) else next(model.parameters()).device,
         quality=quality,
+        optimizer=optimizer,
         memory=memory,
         route=route,
         control=control,
@@ -209,7 +214,8 @@ def _auto(codec: CodecChoice, options: dict[str, Any], module: nn.Module | None)
         raise PlanError(f'{given[0]}= belongs to a codec, and codec="auto" chooses those: leave it out')
     if module is None:
         raise PlanError('codec="auto" needs parameter names: pass model= to ddp_hook')
-    options["quality"] = options.get("quality") or QUALITY
+    if options.get("quality") is None:
+        options["quality"], options["about_quality"] = quality_by(options.get("optimizer"))
     allowed = candidates(options["quality"])  # a wrong one is refused before anything is connected
     if options.setdefault("hierarchy", None) is None and not allowed:
         options["hierarchy"] = OFF

@@ -50,6 +50,6 @@ def _listening(
     """Where DDP's forward pass waits for others: it broadcasts buffers, or rebuilds its buckets."""
     if model is None or compressor is None or compressor.error is not None:
         return nullcontext()
-    syncs = model.broadcast_buffers and model.require_forward_param_sync and bool(model.modules_buffers)
+    syncs: bool = model.will_sync_module_buffers()  # type: ignore[no-untyped-call]
     waits = syncs or compressor.engine.step <= 2
     return compressor.listening(model.process_group) if waits else nullcontext()

@@ -5,13 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from thinwire.auto.qualities import ADAM, DEFAULT, SGD, default_quality
+from thinwire.errors import PlanError
 from thinwire.hooks.decay import DecayMomentum
 from thinwire.hooks.momentum import corrected, refuse_second_momentum, split_groups, warn_unchecked
 from thinwire.hooks.rates import LearningRates, refuse_unknown_rates
 from thinwire.plans.plan import Plan
+
+
+def family_of(optimizer: Optimizer) -> str | None:
+    """The family in which accuracy was studied; None: it was not, or the class hides what is inside.
+
+    >>> family_of(torch.optim.AdamW([torch.zeros(1)])), family_of(torch.optim.Rprop([torch.zeros(1)]))
+    ('Adam', None)
+    """
+    if isinstance(optimizer, torch.optim.SGD):
+        return SGD
+    return ADAM if isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW) else None
+
+
+def quality_by(optimizer: Optimizer | None) -> tuple[str, str]:
+    """The quality of an auto run that was given none, and a sentence about it if there is an optimizer.
+
+    >>> quality_by(torch.optim.SGD([torch.zeros(1)]))
+    ('balanced', 'quality "balanced": its codecs keep their accuracy under SGD (docs/choosing.md)')
+    """
+    if optimizer is None:
+        return DEFAULT, ""
+    family = family_of(optimizer)
+    if family is None:
+        name = type(optimizer).__name__
+        return DEFAULT, f'quality "{DEFAULT}": what codecs do to {name} was not studied'
+    quality = default_quality(family)
+    return quality, f'quality "{quality}": its codecs keep their accuracy under {family} (docs/choosing.md)'
 
 
 class KnownOptimizer:
@@ -22,6 +52,14 @@ class KnownOptimizer:
         self._decay: DecayMomentum | None = None
         self._rates: LearningRates | None = None
         self._settled = False  # somebody looked whether the optimizer applies momentum again
+
+    def refuse_another(self, optimizer: Optimizer) -> None:
+        """Raises if the optimizer updates nothing of this model."""
+        if not any(id(p) in self._names for group in optimizer.param_groups for p in group["params"]):
+            raise PlanError(
+                f"optimizer= ({type(optimizer).__name__}) updates no parameter of this model: pass the "
+                "one that does, made with model.parameters()"
+            )
 
     def check(self, optimizer: Optimizer, plan: Plan) -> None:
         """Raises if momentum would be applied twice; from here on its learning rates are known."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import ClassVar
@@ -76,9 +76,9 @@ class Memory(ABC):
         """Believes the step."""
         self.pages.commit()
 
-    def forget(self) -> None:
-        """Drops what the step would have left."""
-        self.pages.forget()
+    def forget(self, names: Iterable[str] | None = None) -> None:
+        """Drops what the step would have left, of all tensors or of those named."""
+        self.pages.forget(names)
 
     def state(self) -> dict[str, dict[str, Tensor]]:
         """What is held: by piece of state, then by tensor."""

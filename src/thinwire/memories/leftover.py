@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 
 from torch import Tensor
@@ -56,5 +56,10 @@ class Leftover(Memory):
             del self.pages.kept[name]
         self._joined.clear()
 
-    def forget(self) -> None:
+    def forget(self, names: Iterable[str] | None = None) -> None:
+        self._joined -= self._joined.copy() if names is None else set(names)
+
+    def drop(self) -> None:
+        """Gives up all that is left."""
+        self.pages.load({})
         self._joined.clear()

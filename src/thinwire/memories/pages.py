@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from torch import Tensor
 
@@ -46,9 +46,9 @@ class Pages:
             self.kept[name] = held
         self._fresh = {}
 
-    def forget(self) -> None:
-        self._spare |= self._fresh
-        self._fresh = {}
+    def forget(self, names: Iterable[str] | None = None) -> None:
+        for name in list(self._fresh) if names is None else set(names).intersection(self._fresh):
+            self._spare[name] = self._fresh.pop(name)
 
     def load(self, kept: Mapping[str, Held]) -> None:
         self.kept, self._spare, self._fresh = dict(kept), {}, {}

@@ -47,6 +47,11 @@ class Calibration:
         """These codecs on the link of another calibration."""
         return replace(self, link=other.link, made_s=other.made_s)
 
+    def scaled(self, wire: float = 1.0, codec: float = 1.0) -> Calibration:
+        """A link and codecs that take so many times as long."""
+        speeds = {key: speed.times(codec) for key, speed in self.speeds.items()}
+        return replace(self, link=self.link.scaled(wire), speeds=speeds)
+
     @property
     def device(self) -> Device:
         """A device for forecasts: codecs that were not probed have no speed on it."""

@@ -132,8 +132,9 @@ def _phase(traffic: Traffic, setting: Setting, topology: Topology, way: str) -> 
         for bucket, ready in zip(traffic.buckets, setting.compute.ready_s, strict=True)
     ]
     compute = setting.compute
+    crowded = topology.busy, None if inside is None else inside.busy
     beside = [
-        _beside(bucket, times, topology, setting.speeds, inside)
+        _beside(bucket, times, (topology, inside), crowded, setting.speeds)
         for bucket, times in zip(traffic.buckets, buckets, strict=True)
     ]
     times = step_times(compute.forward_s, compute.backward_s, buckets, beside)
@@ -143,14 +144,21 @@ def _phase(traffic: Traffic, setting: Setting, topology: Topology, way: str) -> 
 
 
 def _beside(
-    bucket: BucketTraffic, alone: BucketTimes, topology: Topology, speeds: Speeds, inside: Topology | None
+    bucket: BucketTraffic,
+    alone: BucketTimes,
+    quiet: tuple[Topology, Topology | None],
+    crowded: tuple[Topology, Topology | None],
+    speeds: Speeds,
 ) -> Beside:
-    """The bucket beside the backward pass: on a busy link if one was measured, else by shares."""
+    """The bucket beside the backward pass: on a busy link if one was measured, else by shares.
+
+    `quiet` and `crowded`: the workers that exchange and those inside a node, as they are alone and busy.
+    """
+    topology, inside = quiet
     contends, wire_contends = speeds.device.contends, speeds.device.wire_contends
     if not topology.link.paces:
         return Beside.shared(alone, contends, wire_contends)
-    crowd = None if inside is None else inside.busy
-    busy = bucket_times(bucket, alone.ready, topology.busy, speeds, crowd).stretched(1 + contends, 1.0)
+    busy = bucket_times(bucket, alone.ready, crowded[0], speeds, crowded[1]).stretched(1 + contends, 1.0)
     lost = sum(collectives.held_up(topology, act, wire_contends) for act in bucket.acts)
     if inside is not None:
         acts = collectives.inside_acts(4 * bucket.numel)

@@ -37,6 +37,7 @@ class Link:
     bytes_per_s: float
     message_s: float = 0.0
     source: str = "given"
+    burst_bytes: float = 0.0  # that a worker may send at once at a higher speed (a token bucket), as observed
     paces: tuple[Pace, ...] = ()  # whole collectives of one group, as measured: they go before the formulas
 
     def __post_init__(self) -> None:
@@ -53,6 +54,16 @@ class Link:
     def busy(self) -> Link:
         """The link while all workers compute; the same if that was not measured."""
         return replace(self, paces=tuple(pace.busy for pace in self.paces))
+
+    def scaled(self, factor: float) -> Link:
+        """The link on which everything takes so many times as long."""
+        return replace(
+            self,
+            latency_s=factor * self.latency_s,
+            bytes_per_s=self.bytes_per_s / factor,
+            message_s=factor * self.message_s,
+            paces=tuple(pace.scaled(factor) for pace in self.paces),
+        )
 
     def message(self, nbytes: float) -> float:
         """Seconds until one message of n bytes has arrived: alpha + n beta."""

@@ -6,9 +6,10 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +23,7 @@ from thinwire.perf.together import (
     CPU,
     barrier,
     first_bytes,
+    largest,
     medians,
     refuse_one,
     synchronize,
@@ -30,9 +32,16 @@ from thinwire.perf.traffic import ALL_GATHER, ALL_REDUCE, ALL_REDUCE_HALF, ALL_T
 
 SECONDS = 1.0  # for all kinds together, about
 SENT_BYTES = (2 << 10, 32 << 10, 512 << 10, 4 << 20, 16 << 20)  # by one worker, in acts of every kind
+FLOOD_S = 0.3  # acts one behind the other until a token bucket is empty
+FLOOD_BYTES = 64 << 10  # of the first of them; each is GROWTH times as long, up to the longest of SENT_BYTES
+GROWTH = 4
+BURST = 0.15  # of a flood: less that went through beyond its speed is noise
+LONG_S = 0.06  # what the longest act of a kind should take at least, where such acts are allowed
 MIN_REPEATS, MAX_REPEATS = 2, 25
-NOISE = 1.3  # a size that takes so many times what the shortest takes is longer; less may be chance
+ENOUGH_S = 0.5  # of an act that takes so long one is enough
 SPIN_S = 0.05
+
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -70,20 +79,63 @@ def probe_link(
     seconds: float = SECONDS,
     company: bool = True,
     kinds: Sequence[str] = EXCHANGE,
+    clock: Clock = time.perf_counter,
 ) -> Calibration:
     """Collective: latency and bandwidth of each collective the engine uses, in about `seconds`.
 
-    1. of each kind acts of growing size, as far as its share of the time goes; medians, first over repeats,
-       then over ranks
-    2. in `company`, the same while every rank computes: acts then wait for their turns on the cores, and hold
+    1. all-reduces one behind the other, FLOOD_S or longer: many networks let short bursts through at full
+       speed (token buckets), and what counts in training is the speed behind them
+    2. of each kind acts of growing size, up to one that takes LONG_S; medians over repeats, then the slowest
+       rank's, for whom all others wait
+    3. in `company`, the same while every rank computes: acts then wait for their turns on the cores, and hold
        up computing. Where many workers share few cores this takes several times as long as asked for
     """
     refuse_one(group)
     barrier(group, device)
-    paces = tuple(_pace(group, device, kind, seconds / len(kinds), company) for kind in kinds)
+    speed = _flood(group, device, clock)
+    paces = tuple(_pace(group, device, kind, seconds / len(kinds), company, speed, clock) for kind in kinds)
     (made_s,) = medians(group, [time.time()], device)
     machine = first_bytes(group, machine_kind().encode(), device).decode()
-    return Calibration(_link(paces, group.size), group.size, machine, made_s)
+    link = replace(_link(paces, group.size), burst_bytes=speed.burst_bytes)
+    return Calibration(link, group.size, machine, made_s)
+
+
+@dataclass(frozen=True)
+class _Speed:
+    """What a flood found: seconds of a short all-reduce, bytes a second in a long one, and how long that was.
+
+    `burst_bytes`: what went through beyond that speed, from a token bucket that was full.
+    """
+
+    short_s: float
+    bytes_per_s: float
+    sent_bytes: int
+    burst_bytes: float
+
+
+def _flood(group: Group, device: torch.device, clock: Clock) -> _Speed:
+    """All-reduces, each GROWTH times as long as the one before: until FLOOD_S are over and bytes count.
+
+    The first ones may go at the speed of a burst, or take no longer than their latency.
+    """
+    size = FLOOD_BYTES
+    sent: list[int] = []
+    taken: list[float] = []
+    while True:
+        acts = _Acts(group, device, ALL_REDUCE, _act_bytes(ALL_REDUCE, size, group.size), clock)
+        taken += largest(group, [max(1e-9, acts.act())], device)
+        sent.append(size)
+        if sum(taken) >= FLOOD_S and (taken[-1] > 2 * taken[0] or size == SENT_BYTES[-1]):
+            return _speed(sent, taken)
+        size = min(GROWTH * size, SENT_BYTES[-1])
+
+
+def _speed(sent: Sequence[int], taken: Sequence[float]) -> _Speed:
+    short_s = min(taken)
+    rate = sent[-1] / max(taken[-1] - short_s, taken[-1] / 2)
+    in_time = rate * sum(max(0.0, s - short_s) for s in taken[1:])
+    burst = sum(sent[1:]) - in_time
+    return _Speed(short_s, rate, sent[-1], burst if burst > BURST * sum(sent[1:]) else 0.0)
 
 
 def _link(paces: tuple[Pace, ...], world: int) -> Link:
@@ -94,16 +146,25 @@ def _link(paces: tuple[Pace, ...], world: int) -> Link:
     return Link("measured", latency, bytes_per_s, source="measured over the group itself", paces=paces)
 
 
-def _pace(group: Group, device: torch.device, kind: str, seconds: float, company: bool) -> Pace:
-    """Acts of growing size until the next would not fit; two sizes at least, else there is no bandwidth."""
-    sizes: list[int] = []
-    taken: list[float] = []
-    for size in dict.fromkeys(_act_bytes(kind, sent, group.size) for sent in SENT_BYTES):
-        expected = _expected(sizes, taken, size)
-        if len(sizes) > 1 and 3 * MIN_REPEATS * expected > seconds:  # alone, and in company twice as long
-            break
-        taken.append(_timed(group, device, kind, size, seconds / 6))
-        sizes.append(size)
+def _sizes(speed: _Speed, seconds: float) -> list[int]:
+    """What a worker sends in the acts of each kind: up to what takes LONG_S, or as long as a short act."""
+    most = speed.bytes_per_s * max(LONG_S, speed.short_s, seconds / 10)
+    longest = min(SENT_BYTES[-1], max(SENT_BYTES[1], int(most)))
+    return [*(size for size in SENT_BYTES if 2 * size < longest), longest]
+
+
+def _pace(
+    group: Group, device: torch.device, kind: str, seconds: float, company: bool, speed: _Speed, clock: Clock
+) -> Pace:
+    """Acts of growing size, alone and in company."""
+    listed = (_act_bytes(kind, sent, group.size) for sent in _sizes(speed, seconds))
+    sizes = list(dict.fromkeys(listed))
+    taken = [_timed(group, device, kind, size, seconds / 6 / len(sizes), clock) for size in sizes]
+    beyond = _act_bytes(kind, speed.sent_bytes, group.size)
+    if beyond > sizes[-1]:  # short acts may all pass as bursts: long ones go on at the speed of the flood
+        more_s = _KINDS[kind].sent(group.size) * (beyond - sizes[-1]) / speed.bytes_per_s
+        sizes.append(beyond)
+        taken.append(taken[-1] + more_s)
     if device.type == "cuda" or not company:  # the processors of a GPU do not move the bytes
         return Pace.of(kind, sizes, taken)
     chore = Chore()
@@ -120,14 +181,6 @@ def _pace(group: Group, device: torch.device, kind: str, seconds: float, company
     return Pace.of(kind, sizes, taken, busy, lost)
 
 
-def _expected(sizes: list[int], taken: list[float], size: int) -> float:
-    """Along the line from the smallest size to the last: the same on all ranks."""
-    if len(sizes) < 2:
-        return 0.0
-    slope = max(0.0, taken[-1] - NOISE * taken[0]) / (sizes[-1] - sizes[0])
-    return taken[-1] + slope * (size - sizes[-1])
-
-
 def _act_bytes(kind: str, sent: int, world: int) -> int:
     """The act in which a worker sends so much; whole floats a rank, and no all-gather that goes straight."""
     size = int(sent / _KINDS[kind].sent(world))
@@ -139,27 +192,32 @@ def _act_bytes(kind: str, sent: int, world: int) -> int:
 class _Acts:
     """Acts of one kind and size, one behind the other."""
 
-    def __init__(self, group: Group, device: torch.device, kind: str, size: int) -> None:
-        self.group, self.device, self.kind = group, device, _KINDS[kind]
-        self.buffer = torch.zeros(size, dtype=torch.uint8, device=device)
+    def __init__(
+        self, group: Group, device: torch.device, kind: str, size: int, clock: Clock = time.perf_counter
+    ) -> None:
+        self.group, self.device, self.kind, self.clock = group, device, _KINDS[kind], clock
+        zeros = np.zeros(size, np.uint8)  # pages that nobody writes to cost nothing, unlike torch.zeros
+        self.buffer = torch.from_numpy(zeros).to(device)
         room = size * (group.size if kind == ALL_GATHER else 1)
         self.room = torch.empty(room, dtype=torch.uint8, device=device)
 
     def act(self) -> float:
-        start = time.perf_counter()
+        start = self.clock()
         self.kind.start(self.group, self.buffer, self.room).wait()
         synchronize(self.device)
-        return time.perf_counter() - start
+        return self.clock() - start
 
 
-def _timed(group: Group, device: torch.device, kind: str, size: int, seconds: float) -> float:
+def _timed(group: Group, device: torch.device, kind: str, size: int, seconds: float, clock: Clock) -> float:
     """The median act of so many bytes; what all ranks found out so far says how often it is repeated."""
-    acts = _Acts(group, device, kind, size)
+    acts = _Acts(group, device, kind, size, clock)
     barrier(group, device)
-    (first,) = medians(group, [acts.act()], device)
+    (first,) = largest(group, [acts.act()], device)
+    if first > ENOUGH_S:
+        return first
     repeats = max(MIN_REPEATS, min(MAX_REPEATS, int(seconds / max(first, 1e-6))))
     barrier(group, device)
-    return medians(group, [statistics.median(acts.act() for _ in range(repeats))], device)[0]
+    return largest(group, [statistics.median(acts.act() for _ in range(repeats))], device)[0]
 
 
 def _rate(group: Group, chore: Chore) -> float:

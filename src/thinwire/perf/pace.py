@@ -10,6 +10,8 @@ from typing import Any
 
 from thinwire.errors import LabError
 
+STEEPEST = 8.0  # beyond the longest act: times its own bytes per second
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -73,10 +75,22 @@ class Pace:
 
     @property
     def bytes_per_s(self) -> float:
-        """Along the last line: what long acts gain by more time."""
-        if len(self.nbytes) < 2 or self.taken_s[-1] <= self.taken_s[-2]:
+        """What acts longer than the longest measured one gain by more time: the slope of the last line.
+
+        A slope between two acts that took about as long says nothing (noise, a token bucket that let both
+        through): it never counts for more than STEEPEST times what the longest act reached.
+        """
+        if self.taken_s[-1] == 0:
             return float("inf")
-        return (self.nbytes[-1] - self.nbytes[-2]) / (self.taken_s[-1] - self.taken_s[-2])
+        reached = STEEPEST * self.nbytes[-1] / self.taken_s[-1]
+        if len(self.nbytes) < 2 or self.taken_s[-1] == self.taken_s[-2]:
+            return reached
+        return min(reached, (self.nbytes[-1] - self.nbytes[-2]) / (self.taken_s[-1] - self.taken_s[-2]))
+
+    def scaled(self, factor: float) -> Pace:
+        """The same acts, each taking so many times as long."""
+        times = (tuple(factor * s for s in values) for values in (self.taken_s, self.busy_s, self.lost_s))
+        return Pace(self.kind, self.nbytes, *times)
 
     def seconds(self, nbytes: float) -> float:
         if nbytes <= self.nbytes[0]:

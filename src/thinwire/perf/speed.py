@@ -68,7 +68,7 @@ RESIDUAL = CodecSpeed(encode=1.5, keep=1.5)  # assumed: e joins (12 bytes an ele
 LINK_COSTS: Mapping[str, LinkCost] = MappingProxyType(
     {
         "dense": LinkCost(CodecSpeed(), "sent as it lies in memory"),
-        "fp16": LinkCost(CodecSpeed(encode=0.75, decode=0.75), MOVED),
+        "fp16": LinkCost(CodecSpeed(prepare=0.5, encode=0.75, decode=0.75), MOVED),
         "bf16": LinkCost(CodecSpeed(encode=0.75, decode=0.75), MOVED),
         "terngrad": LinkCost(CodecSpeed(prepare=0.74, encode=0.90, merge=0.20, decode=0.66), MEASURED),
         "ternary": LinkCost(CodecSpeed(prepare=0.50, encode=0.90, merge=0.20, decode=0.66), MEASURED),

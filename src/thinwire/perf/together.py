@@ -29,7 +29,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def barrier(group: Group, device: torch.device = CPU) -> None:
-    group.all_reduce(torch.zeros(1, device=device)).wait()
+    _gathered(group, torch.zeros(8, dtype=torch.uint8, device=device))  # straight to every peer: one hop
     synchronize(device)
 
 
@@ -37,6 +37,12 @@ def medians(group: Group, values: Sequence[float], device: torch.device = CPU) -
     """Each number's median over the ranks: the same bits on all of them."""
     mine = torch.tensor(values, dtype=torch.float64).view(torch.uint8).to(device)
     return [statistics.median(column) for column in zip(*_gathered(group, mine), strict=True)]
+
+
+def largest(group: Group, values: Sequence[float], device: torch.device = CPU) -> list[float]:
+    """Each number's largest over the ranks: the same bits on all of them."""
+    mine = torch.tensor(values, dtype=torch.float64).view(torch.uint8).to(device)
+    return [max(column) for column in zip(*_gathered(group, mine), strict=True)]
 
 
 def _gathered(group: Group, mine: Tensor) -> list[list[float]]:

@@ -27,13 +27,13 @@ from thinwire.plans.model import Model
 from thinwire.plans.node_bytes import STATUS_BYTES, node_bytes
 from thinwire.plans.policy import Policy
 from thinwire.plans.tensor_bytes import tensor_bytes, whole
+from thinwire.plans.wire_version import WIRE_VERSION
 from thinwire.routes.base import default_route_name
 from thinwire.routes.table import route_named
 from thinwire.tensors.layout import Layout
 from thinwire.tensors.spec import Spec
 from thinwire.texts.words import counted
 
-WIRE_VERSION = 2
 WORTH_A_HINT = 0.25  # share of the bytes of one dense tensor
 HORIZON = 10_000  # steps over which phases are averaged
 _FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})

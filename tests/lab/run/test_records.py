@@ -19,6 +19,7 @@ from thinwire.lab.run.recipe import Recipe
 from thinwire.lab.run.recipes import digits
 from thinwire.lab.run.records import Records, Settings
 from thinwire.lab.run.session import Session, grid
+from thinwire.plans.wire_version import WIRE_VERSION
 
 STEPS: list[Row] = [
     {"row": "step", "step": step, "epoch": step / 10, "seconds": step / 2, "loss": 1 / step}
@@ -69,8 +70,19 @@ def test_a_line_says_what_made_it(records: Records) -> None:
     records.add(SETTINGS, made(), ROWS)
     [line] = [json.loads(line) for line in records.path.read_text().splitlines()]
     assert set(line) == {"settings", "commit", "made", "result", "rows"}
-    assert (line["settings"]["wire"], line["settings"]["network"]) == (2, "loopback")
+    assert (line["settings"]["wire"], line["settings"]["network"]) == (WIRE_VERSION, "loopback")
     assert line["result"]["score"] == 0.9
+
+
+def test_a_run_of_an_older_wire_version_counts_while_the_bytes_of_its_codec_are_the_same(
+    records: Records,
+) -> None:
+    """Version 3 changed fp16 alone."""
+    fp16 = replace(SETTINGS, recipe=replace(digits(), codec="topk:0.01 >> fp16"))
+    for settings, counts in ((SETTINGS, True), (fp16, False)):
+        records.add(replace(settings, wire=2), made(), ROWS)
+        assert (records.find(settings) is not None) == counts
+    assert len(records.runs()) == 1
 
 
 def test_the_later_of_two_counts(records: Records) -> None:

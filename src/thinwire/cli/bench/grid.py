@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from thinwire.cli.bench.cells import CellProgress, whole_numbers
 from thinwire.cli.bench.options import Json
 from thinwire.cli.options import split_codecs
 from thinwire.cli.row_table import RowTable
@@ -67,7 +68,7 @@ def grid(
     jobs = _jobs(models, rates, workers, *hooks, batch, seconds, repeats, probe_seconds)
     from thinwire.lab.bench.grid import run_grid
 
-    with _Progress(len(jobs), quiet=as_json) as progress:
+    with CellProgress(len(jobs), quiet=as_json) as progress:
         TABLE.show(run_grid(jobs, records, again, progress.told), f"{counted(len(jobs), 'cell')}", as_json)
     _write(records, page)
 
@@ -75,19 +76,13 @@ def grid(
 def _jobs(
     models: str, rates: str, workers: str, codecs: tuple[str, ...], others: tuple[str, ...], *rest: Any
 ) -> list[tuple[Cell, CellJob]]:
-    counts = [_count(text) for text in split_codecs(workers)]
+    counts = whole_numbers("--workers", workers)
     limits = [rate_or_none(rate) for rate in split_codecs(rates)]
     from thinwire.lab.bench.cell import cells
     from thinwire.lab.bench.grid import job_of
 
     made = cells(split_codecs(models), limits, counts)
     return [(cell, job_of(cell, codecs, others, *rest)) for cell in made]
-
-
-def _count(text: str) -> int:
-    if not text.isdigit():
-        raise typer.BadParameter(f'--workers: "{text}" is no whole number: write them as in 2,4,8')
-    return int(text)
 
 
 def _write(records: Path, page: Path) -> None:
@@ -103,31 +98,3 @@ def _write(records: Path, page: Path) -> None:
 def _errors(record: dict[str, Any]) -> str:
     both = ((name, ms, record["measured_ms"][name]) for name, ms in record["forecast_ms"].items())
     return ", ".join(f"{name} {100 * (forecast / measured - 1):+.0f}" for name, forecast, measured in both)
-
-
-class _Progress:
-    """Which cell is running, and how far it is, on stderr."""
-
-    def __init__(self, num_cells: int, quiet: bool) -> None:
-        from rich.console import Console
-        from rich.progress import Progress
-
-        self._bars = Progress(console=Console(stderr=True), transient=True, disable=quiet)
-        self._task = self._bars.add_task("cells", total=None)
-        self._num_cells, self._seen = num_cells, list[str]()
-
-    def __enter__(self) -> _Progress:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-
-    def told(self, cell: Cell, row: dict[str, Any]) -> None:
-        if cell.name not in self._seen:
-            self._seen.append(cell.name)
-        title = f"cell {len(self._seen)} of {self._num_cells}: {cell.name}"
-        if row["row"] == "turn":
-            self._bars.update(self._task, description=title, completed=row["turn"], total=row["of"])
-        else:
-            self._bars.update(self._task, description=f"{title}, measuring inputs", total=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +23,8 @@ class Natural(Coder):
     """Natural compression: x = s 2^e (1 + m), 0 <= m < 1, becomes s 2^(e+1) with probability m, else s 2^e.
 
     The mantissa is dropped and the float's exponent rounded at random: no scale, no block, no division.
-    Unbiased, so no memory; E|Q(x) - x|^2 <= x^2 / 8. A number beyond all powers of two stays at the largest.
+    Unbiased, so no memory; E|Q(x) - x|^2 <= x^2 / 8. A number beyond all powers of two stays at the largest;
+    what is not finite becomes NaN.
     Horvath et al., "Natural Compression for Distributed Deep Learning", MSML 2022.
     """
 
@@ -57,9 +59,10 @@ class NaturalPacker(GatherPacker):
 
     def add_up(self, payloads: Tensor, x: Tensor) -> None:
         count, numel = payloads.shape[0], self.layout.numel
-        exponents = payloads[:, :numel].to(torch.int32) << 23
+        exponents = payloads[:, :numel].to(torch.int32)
         signs = (payloads[:, numel : numel + -(-numel // 8), None] & self.bit > 0).flatten(1)[:, :numel]
-        values = exponents.view(torch.float32) * torch.where(signs, -1.0, 1.0)
+        powers = (exponents << 23).view(torch.float32)
+        values = torch.where(exponents < INFINITE, torch.where(signs, -powers, powers), math.nan)
         total = values[0]
         for own in values[1:]:
             total = total + own

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from thinwire.codecs.stages.base import OWNED
+from thinwire.codecs.stages.scaling import exponent
 from thinwire.kernels.base import ProductsKernels
 from thinwire.kernels.reference.folding import folded
 
@@ -43,32 +44,37 @@ class Moments:
             self.known[self._name(what)] = zero.contiguous() if owned else zero
 
     def add(self, rows: Tensor, loss_scale: float) -> None:
-        """Takes rows as samples: sum += g, square += g g^T; left out if squares overflow.
+        """Takes rows as samples: sum += g, square += g g^T.
 
-        In one order: squares of a few rows in float32, the sums of those in float64.
+        In one order: squares of a few rows in float32, the sums of those in float64. Rows are squared near 1,
+        so that tiny ones do not vanish and huge ones do not overflow.
         """
+        power = exponent(rows)
         total = rows.new_zeros(self.length, dtype=torch.float64)
         square = rows.new_zeros(self.length, self.length, dtype=torch.float64)
         table, nothing = rows.new_zeros(self.length, self.length), rows.new_empty(0)
-        for few in torch.split(rows, _AT_ONCE):
+        for samples in torch.split(rows, _AT_ONCE):
+            few = samples * 2.0**-power
             for low in range(0, self.length, _STRIP):
                 high = low + _STRIP
                 self.kernels.product(few[:, low:high].t(), few[:, low:], nothing, table[low:high, low:])
-            total += folded(few.double())
+            total += folded(samples.double())
             square += table
         square = square.triu() + square.triu(1).t()
         if bool(square.isfinite().all()):
             self._get("count").add_(rows.shape[0])
             self._get("sum").add_(total.div_(loss_scale))
-            self._get("square").add_(square.div_(loss_scale * loss_scale))
+            self._get("square").add_(square.mul_(4.0**power).div_(loss_scale * loss_scale))
 
     def components(self) -> Components:
         """Mean and eigenvectors of the covariance, largest first; the peak of each is positive."""
         count = self._get("count").clamp(min=1)
         mean = self._get("sum") / count
         covariance = self._get("square") / count - torch.outer(mean, mean)
-        values = torch.empty_like(mean)
+        values, power = torch.empty_like(mean), exponent(covariance)
+        covariance *= 2.0**-power
         self.kernels.eigen(covariance, values)
+        values *= 2.0**power
         order = values.argsort(descending=True, stable=True)
         values, rows = values[order].clamp(min=0), covariance[order]
         peaks = rows.gather(1, rows.abs().argmax(1, keepdim=True))

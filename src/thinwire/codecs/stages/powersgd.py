@@ -12,6 +12,7 @@ from thinwire.codecs.coders.base import Context
 from thinwire.codecs.coders.floats import Dense
 from thinwire.codecs.stages.base import NOTHING, BoundStage, Learned, LinearStage
 from thinwire.codecs.stages.identity import BoundIdentity
+from thinwire.codecs.stages.scaling import near_one
 from thinwire.errors import CodecError
 from thinwire.kernels.reference.hashing import counters, random24
 from thinwire.tensors.key import Key
@@ -111,11 +112,15 @@ class BoundLowRank(BoundStage):
             self.kernels.product(left, self._thin(y, index), x.new_empty(0), self._matrix(x, index))
 
     def learn(self, y: Tensor, x: Tensor) -> None:
-        """Q = Y; a direction that vanished stays as it was, or it would be zero for ever."""
+        """Q = Y; a direction that vanished stays as it was, or it would be zero for ever.
+
+        Y is brought near 1 by a power of two, which changes no bit of the next P once that is orthonormal:
+        the product of two tiny or two huge numbers would be 0 or infinite.
+        """
         for index, name in enumerate(self.layout.names):
             new, old = self._thin(y, index), self._right(index, y.device)
             gone = (new == 0).all(1, keepdim=True)
-            self.learned.setdefault(name, {})["right"] = torch.where(gone, old, new)
+            self.learned.setdefault(name, {})["right"] = torch.where(gone, old, near_one(new))
 
     def _lefts(self, numbers: Tensor) -> list[Tensor]:
         """Every tensor's P in what is offered or agreed on."""

@@ -29,7 +29,6 @@ from thinwire.texts.options import (
 )
 
 MAX_CHUNK = 2**31 - 1
-NO_WORDS = torch.empty(0, dtype=torch.int32)  # a coder behind top-k agrees on nothing
 _OFF = math.inf
 
 
@@ -145,7 +144,10 @@ class TopK(SelectingStage):
 
 
 class TopKPacker(GatherPacker):
-    """A payload is the indices of all chosen elements, then their values as the inner coder packs them."""
+    """A payload is the indices of all chosen elements, then their values as the inner coder packs them.
+
+    What that coder would agree on with other ranks (the scales of fp16) is this rank's own, and follows them.
+    """
 
     def __init__(self, stage: TopK, coder: Coder, layout: Layout, context: Context) -> None:
         self.stage, self.coder = stage, coder
@@ -166,7 +168,8 @@ class TopKPacker(GatherPacker):
         # as if alone: values travel undivided, so that what is sent is exactly what is taken from the memory
         self.inner = coder.bind(Layout.packed(chosen), replace(context, world=1, rank=0))
         self.values_end = self.aligned_bytes + self.inner.num_granules * self.inner.granule_bytes
-        super().__init__(layout, context, self.values_end)
+        self.used_bytes = self.values_end + 4 * self.inner.max_words
+        super().__init__(layout, context, self.used_bytes)
 
     def rebind(self, layout: Layout) -> TopKPacker:
         return TopKPacker(self.stage, self.coder, layout, self.context)
@@ -177,14 +180,17 @@ class TopKPacker(GatherPacker):
         values = torch.empty(self.num_values, dtype=torch.float32, device=x.device)
         self.context.kernels.topk.select(x, self.table, payload[: self.index_bytes], values)
         payload[self.index_bytes : self.aligned_bytes] = 0
-        payload[self.values_end : self.granule_bytes] = 0
-        self.inner.encode(values, agreed, key, payload[self.aligned_bytes : self.values_end])
+        payload[self.used_bytes : self.granule_bytes] = 0
+        words = payload[self.values_end : self.used_bytes].view(torch.int32)
+        self.inner.maxima(values, words)
+        self.inner.encode(values, words, key, payload[self.aligned_bytes : self.values_end])
 
     def add_up(self, payloads: Tensor, x: Tensor) -> None:
         count = payloads.shape[0]
         values = torch.empty(count, self.num_values, dtype=torch.float32, device=x.device)
         for payload, own in zip(payloads, values, strict=True):
-            self.inner.decode_own(payload[self.aligned_bytes : self.values_end], NO_WORDS, own)
+            words = payload[self.values_end : self.used_bytes].view(torch.int32)
+            self.inner.decode_own(payload[self.aligned_bytes : self.values_end], words, own)
         self.context.kernels.topk.scatter(
             payloads.reshape(-1), count, self.table, values.flatten(), 1 / count, x
         )

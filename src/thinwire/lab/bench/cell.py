@@ -16,19 +16,21 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Cell:
-    """Where something is measured; `rate` None is a link that nobody shapes."""
+    """Where something is measured; `rate` None: a link that nobody shapes. `busy`: beside two loops."""
 
     model: str
     rate: str | None
     workers: int
+    busy: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.model}, {self.rate or 'unshaped'}, {self.workers} workers"
+        beside = ", busy" if self.busy else ""
+        return f"{self.model}, {self.rate or 'unshaped'}, {self.workers} workers{beside}"
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Cell:
-        return cls(record["model"], record["rate"], record["workers"])
+        return cls(record["model"], record["rate"], record["workers"], record.get("busy", False))
 
 
 @dataclass(frozen=True)

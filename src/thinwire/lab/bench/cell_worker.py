@@ -10,6 +10,7 @@ import os
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from thinwire.perf.step import StepTimes
 from thinwire.plans.plan import HORIZON
 
 LONG_S = 0.7
-DECIDE_STEPS = 60  # `auto` must have decided by then
+DECIDE_STEPS = 80  # `auto` must have decided by then
 RARE = 0.01  # phases of a smaller share of the steps are walked through, not timed
 CPU = torch.device("cpu")
 
@@ -77,18 +78,18 @@ class Variant:
 class Training:
     """A model under one hook, with its optimizer and its batch."""
 
-    def __init__(self, hook: str, job: CellJob) -> None:
-        card = model_card(job.model)
+    def __init__(self, hook: str, model: str, batch: int, quality: str = AUTO_QUALITY) -> None:
+        card = model_card(model)
         net = card.build(seed=0)
         self.compressor: Any = None
         if hook == AUTO:
             self.model = DistributedDataParallel(net)
-            self.compressor = tw.compress(self.model, AUTO, quality=AUTO_QUALITY)
+            self.compressor = tw.compress(self.model, AUTO, quality=quality)
         else:
             hooked = attach(net, BASE if hook == AGAIN else hook, 0, None)
             self.model, self.compressor = hooked.model, hooked.compressor
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
-        self.x, self.y = card.example(job.batch, seed=dist.get_rank())
+        self.optimizer = card.new_optimizer(self.model.parameters())
+        self.x, self.y = card.example(batch, seed=dist.get_rank())
 
     def clock(self) -> dict[str, float]:
         return {} if self.compressor is None else dict(self.compressor.engine.clock.seconds)
@@ -105,7 +106,7 @@ class Training:
     def decide(self) -> int:
         """Steps until `auto` has decided on all ranks."""
         for steps in range(DECIDE_STEPS):
-            if _all(bool(self.compressor.decided)):
+            if all_ranks(bool(self.compressor.decided)):
                 return steps
             self.step()
         return DECIDE_STEPS
@@ -115,14 +116,14 @@ def main(path: Path) -> None:
     """Every worker; rank 0 prints the cell's record."""
     warnings.simplefilter("ignore")  # a codec that leaves a small model dense is what the grid wants to see
     job = CellJob.from_json(json.loads(path.read_text()))
-    _meet(path)
+    meet(path)
     begin = time.perf_counter()
     variants, notes = _variants(job)
     floor = _floor(job, variants)
     calibration = _calibration(job)
     forecasts = _forecast(job, floor, calibration)
     inputs_s = time.perf_counter() - begin
-    repeats = _take_turns(variants, job)
+    repeats = take_turns(variants, job.seconds, job.min_repeats, job.max_repeats)
     if dist.get_rank() == 0:
         record = _record(floor, calibration, forecasts, variants)
         told = {**record, **notes, "repeats": repeats, "inputs_s": round(inputs_s, 2)}
@@ -130,7 +131,7 @@ def main(path: Path) -> None:
     leave()
 
 
-def _meet(path: Path) -> None:
+def meet(path: Path) -> None:
     """Through netlab's first host, where there is one: thinwire then knows over which of its addresses."""
     if "MASTER_ADDR" not in os.environ:
         join(path)
@@ -184,7 +185,7 @@ def _variants(job: CellJob) -> tuple[list[Variant], Record]:
     notes: Record = {}
 
     for hook in (BASE, AGAIN, *job.codecs, *job.others):
-        training = Training(hook, job)
+        training = Training(hook, job.model, job.batch)
         phases = {} if hook in (BASE, AGAIN, AUTO) or is_pytorch(hook) else _phases(hook)
         if hook == AUTO:
             notes["auto"] = {"steps": training.decide(), "report": str(training.compressor.report())}
@@ -209,7 +210,7 @@ def _phases(hook: str) -> dict[str, tuple[int, float]]:
     return {name: (names.index(name), names.count(name) / HORIZON) for name in dict.fromkeys(names)}
 
 
-def _take_turns(variants: list[Variant], job: CellJob) -> int:
+def take_turns(variants: Sequence[Variant], seconds: float, min_repeats: int, max_repeats: int) -> int:
     """Every hook one step, then again, until the time is up: all workers stop after the same turn."""
     begin = time.perf_counter()
     turn = 0
@@ -218,24 +219,31 @@ def _take_turns(variants: list[Variant], job: CellJob) -> int:
             variant.times.append(variant.turn())
         turn += 1
         spent = time.perf_counter() - begin
-        enough = turn >= job.max_repeats or spent * (turn + 1) / turn > job.seconds
-        _say("turn", turn=turn, of=job.max_repeats)
-        if turn >= job.min_repeats and not _all(not enough):
+        enough = turn >= max_repeats or spent * (turn + 1) / turn > seconds
+        _say("turn", turn=turn, of=max_repeats)
+        if turn >= min_repeats and not all_ranks(not enough):
             return turn
 
 
-def _record(
-    floor: Floor, calibration: Calibration, forecasts: dict[str, StepTimes], variants: list[Variant]
-) -> Record:
+def measured(variants: Sequence[Variant]) -> Record:
+    """What every record says of the variants it timed."""
     times = {variant.name: variant.times for variant in variants}
     spreads = {name: Spread.of(1e3 * s for s in values) for name, values in times.items()}
     return {
-        "forecast_ms": {name: round(1e3 * one.step_s, 3) for name, one in forecasts.items()},
         "measured_ms": {name: round(spread.median, 3) for name, spread in spreads.items()},
         "quartiles_ms": {name: [round(q, 3) for q in spread.quartiles] for name, spread in spreads.items()},
         "speedup_vs_ddp": {name: round(s.median, 4) for name, s in ratios(times, BASE).items()},
         "aa_quartiles": [round(q, 4) for q in ratios(times, BASE)[AGAIN].quartiles],
         "shares": {variant.name: variant.share for variant in variants if variant.share < 1},
+    }
+
+
+def _record(
+    floor: Floor, calibration: Calibration, forecasts: dict[str, StepTimes], variants: list[Variant]
+) -> Record:
+    return {
+        "forecast_ms": {name: round(1e3 * one.step_s, 3) for name, one in forecasts.items()},
+        **measured(variants),
         "clock_ms": {variant.name: variant.clock_ms for variant in variants if variant.clock_ms},
         "compute": asdict(floor.compute),
         "buckets": [[[list(layer.shape), layer.kind] for layer in bucket] for bucket in floor.buckets],
@@ -243,7 +251,7 @@ def _record(
     }
 
 
-def _all(mine: bool) -> bool:
+def all_ranks(mine: bool) -> bool:
     """Whether it is so on all ranks."""
     flag = torch.tensor(int(mine))
     dist.all_reduce(flag, op=dist.ReduceOp.MIN)

@@ -18,7 +18,7 @@ from thinwire.lab.models import model_card
 from thinwire.lab.net.network import LOOPBACK, NETLAB, open_network
 from thinwire.lab.net.workers import run_workers
 from thinwire.perf.machine import machine_kind
-from thinwire.plans.plan import WIRE_VERSION
+from thinwire.plans.wire_version import WIRE_VERSION
 
 RECORDS = Path("docs/records/grid.jsonl")
 Told = Callable[[Cell, Record], None]  # how far a cell is

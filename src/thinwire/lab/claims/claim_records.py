@@ -13,14 +13,14 @@ from thinwire.errors import LabError
 from thinwire.lab.claims.run import Measured, Result, Run
 from thinwire.lab.run.lines_file import LinesFile
 from thinwire.lab.run.records import commit
-from thinwire.plans.plan import WIRE_VERSION
+from thinwire.plans.wire_version import WIRE_VERSION, bytes_since
 
 
 @dataclass(frozen=True)
 class ClaimRecords:
     """A line is {"kind", "settings", "seed", "wire", "commit", "made", "result"}.
 
-    Of two lines of the same run the later one counts; lines of another wire version do not.
+    Of two lines of the same run the later one counts; lines with other bytes on the wire do not.
     """
 
     path: Path
@@ -50,7 +50,11 @@ class ClaimRecords:
     def _measured(self) -> dict[str, Measured]:
         lines = enumerate(LinesFile(self.path).lines(), 1)
         values = [self._read(number, line) for number, line in lines]
-        return {key: measured for wire, key, measured in values if wire == WIRE_VERSION}
+        return {
+            key: measured
+            for wire, key, measured in values
+            if bytes_since(json.dumps(dict(measured.settings))) <= wire <= WIRE_VERSION
+        }
 
     def _read(self, number: int, line: str) -> tuple[int, str, Measured]:
         try:

@@ -10,6 +10,7 @@ from thinwire.lab.models.card import ModelCard
 from thinwire.lab.models.char_transformer import CONTEXT, CharTransformer
 from thinwire.lab.models.pictures import alexnet, alexnet_dropout, cifarnet, digits_cnn, lenet, vgg
 from thinwire.lab.models.resnet import resnet8, resnet8_wide, resnet20
+from thinwire.lab.models.untuned import CharLstm, TiedGpt, mlp
 
 __all__ = ["MODELS", "ModelCard", "fit_check", "model_card"]
 
@@ -25,6 +26,9 @@ MODELS: Mapping[str, ModelCard] = MappingProxyType(
         "resnet8-wide": ModelCard(resnet8_wide, (3, 32, 32), 10),
         "resnet20": ModelCard(resnet20, (3, 32, 32), 10),
         "char-transformer": ModelCard(CharTransformer, (CONTEXT,), 65),
+        "mlp": ModelCard(mlp, (1, 28, 28), 10),
+        "lstm": ModelCard(CharLstm, (CONTEXT,), 65),
+        "gpt": ModelCard(TiedGpt, (CONTEXT,), 65, optimizer="adamw"),
     }
 )
 

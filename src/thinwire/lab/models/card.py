@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -13,11 +13,21 @@ from thinwire.lab.models.char_transformer import CONTEXT
 
 @dataclass(frozen=True)
 class ModelCard:
-    """How to build a model and what it takes: the shape of one example and the usual number of classes."""
+    """How to build a model and what it takes: the shape of one example and the usual number of classes.
+
+    `optimizer`: what benches train it with, "sgd" (momentum 0.9) or "adamw".
+    """
 
     builder: Callable[[int], nn.Module]
     input_shape: tuple[int, ...]
     classes: int
+    optimizer: str = "sgd"
+
+    def new_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """For benches, whose steps must cost what steps cost and need not learn."""
+        if self.optimizer == "adamw":
+            return torch.optim.AdamW(parameters, lr=1e-3)
+        return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9)
 
     def build(self, seed: int, classes: int | None = None) -> nn.Module:
         """The model with weights drawn from `seed` alone: every worker starts with the same bits."""

@@ -14,7 +14,7 @@ from thinwire.errors import LabError
 from thinwire.lab.report.outcome import Outcome, Row, outcome_from_dict
 from thinwire.lab.run.lines_file import LinesFile
 from thinwire.lab.run.recipe import Recipe, recipe_from_dict
-from thinwire.plans.plan import WIRE_VERSION
+from thinwire.plans.wire_version import WIRE_VERSION, bytes_since
 
 RECORDS = "records.jsonl"  # in the run folder, unless another file is named
 Finished = tuple[Outcome, list[Row]]
@@ -58,7 +58,7 @@ class Records:
         return self
 
     def runs(self) -> list[tuple[Recipe, Outcome]]:
-        """Every run of this wire version and what it gave, in the file's order; the later of two counts."""
+        """Every run with the bytes of now and what it gave, in the file's order; the later of two counts."""
         found: dict[Settings, Outcome] = {}
         for number, line in enumerate(LinesFile(self.path).lines(), 1):
             values = self._read(number, line)
@@ -120,10 +120,14 @@ def _git(folder: Path, *words: str) -> str:
 
 
 def _settings(values: dict[str, Any]) -> Settings | None:
-    """Settings as they were written; None if a later thinwire wrote them, with options unknown here."""
+    """Settings as they were written; None if a later thinwire wrote them, with options unknown here.
+
+    A version since which the codec's bytes have not changed counts as that of now.
+    """
     try:
-        others = {name: values[name] for name in ("network", "baseline", "wire")}
-        return Settings(recipe_from_dict(values["recipe"]), **others)
+        recipe, wire = recipe_from_dict(values["recipe"]), values["wire"]
+        unchanged = bytes_since(recipe.codec) <= wire <= WIRE_VERSION
+        return Settings(recipe, values["network"], values["baseline"], WIRE_VERSION if unchanged else wire)
     except LabError:
         return None
 

@@ -1,0 +1,114 @@
+"""A watch over a decided run: do its steps, and messages on its link, still take what they took?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+WINDOW = 25  # steps of which the median is compared
+SETTLING = 5  # steps after a decision until the link is looked at: token buckets are as steps leave them
+STRAYS = 1.25  # times slower or quicker than at the decision
+LINK_WINDOWS = 2  # windows between two looks at the link
+OTHER_LINK = 2.0  # times slower or quicker messages: another link
+PATIENCE, MOST_PATIENCE = 2, 4  # windows in a row that must stray before it is decided anew
+SHORT_BYTES, GROWTH, LONGEST_BYTES = 4 << 10, 4, 16 << 20  # messages of a look
+LOOK_STEPS = 1 / 8  # of a step: a long message takes so long at least, where the longest does
+SEEN = 2.0  # times a short message: a long one should take so long, if that is less than a step
+NOTHING = 0.1  # times a short message: what a long one takes longer than that counts for nothing
+
+LinkTimer = Callable[
+    [int, int], float
+]  # bytes and messages to the seconds of the quickest, on all ranks alike
+
+
+@dataclass(frozen=True)
+class LinkLook:
+    """What messages took: a short one its latency, a long one the rate of the link besides."""
+
+    nbytes: int
+    long_s: float
+    short_s: float
+
+    @classmethod
+    def of(cls, nbytes: int, link_s: LinkTimer) -> LinkLook:
+        """Always in the same order: the short one finds a token bucket as steps have left it."""
+        short_s = link_s(SHORT_BYTES, 1)
+        return cls(nbytes, link_s(nbytes, 1), short_s)
+
+    def to_dict(self) -> dict[str, Any]:
+        """By the names of a decision's fields."""
+        return {"link_bytes": self.nbytes, "link_s": self.long_s, "short_s": self.short_s}
+
+    @property
+    def rate_s(self) -> float:
+        """Of the long message, what its bytes took."""
+        return max(self.long_s - self.short_s, NOTHING * self.short_s)
+
+    def differs(self, other: LinkLook) -> bool:
+        """Whether latency or rate are others than they were."""
+        ratios = self.short_s / other.short_s, self.rate_s / other.rate_s
+        return any(not 1 / OTHER_LINK < ratio < OTHER_LINK for ratio in ratios)
+
+
+def long_message(link_s: LinkTimer, step_s: float) -> int:
+    """Bytes of a message that is long enough to see the rate and costs little of the steps between looks."""
+    short_s, nbytes = link_s(SHORT_BYTES, 2), GROWTH * SHORT_BYTES
+    enough_s = max(LOOK_STEPS * step_s, min(step_s, SEEN * short_s))
+    while nbytes < LONGEST_BYTES and link_s(nbytes, 1) < enough_s:
+        nbytes *= GROWTH
+    return nbytes
+
+
+class Watch:
+    """Counts windows and looks at the link that stray.
+
+    Patience grows where deciding anew came to the same result.
+    """
+
+    def __init__(self) -> None:
+        self.link: LinkLook | None = None  # soon after the decision
+        self._nbytes = 0  # of the long message of a look
+        self._expected_s = 0.0
+        self._patience = PATIENCE
+        self._strayed = self._windows = 0
+        self._other_link = False  # the last look saw another link
+
+    def begin(self, expected_s: float, link: LinkLook | None = None, same: bool | None = None) -> None:
+        """A decision whose steps take so long; `same`: whether it is the one before, made anew."""
+        self._expected_s, self._strayed, self._windows, self.link = expected_s, 0, 0, link
+        self._nbytes, self._other_link = 0, False
+        if same is not None:
+            self._patience = min(MOST_PATIENCE, 2 * self._patience) if same else PATIENCE
+
+    @property
+    def window(self) -> int:
+        """Steps until the next look."""
+        return SETTLING if self.link is None else WINDOW
+
+    def strays(self, window_s: float, link_s: LinkTimer) -> str:
+        """Why it should be decided anew after this window, or "" where it should not."""
+        if self.link is None:
+            self._settle(window_s, link_s)
+            return ""
+        self._windows += 1
+        if self._other_link or self._windows % LINK_WINDOWS == 0:
+            before, self._other_link = self._other_link, self.other_link(link_s)
+            if before and self._other_link:
+                return "messages take another time than they did"
+        ratio = window_s / self._expected_s
+        self._strayed = self._strayed + 1 if not 1 / STRAYS < ratio < STRAYS else 0
+        if self._strayed < self._patience:
+            return ""
+        return f"a step takes {1e3 * window_s:.4g} ms, not {1e3 * self._expected_s:.4g}"
+
+    def other_link(self, link_s: LinkTimer) -> bool:
+        """Whether a look at the link differs from the one soon after the decision."""
+        return self.link is not None and LinkLook.of(self.link.nbytes, link_s).differs(self.link)
+
+    def _settle(self, step_s: float, link_s: LinkTimer) -> None:
+        """Finds the message to look with, and some steps later what it takes."""
+        if self._nbytes:
+            self.link = LinkLook.of(self._nbytes, link_s)
+        else:
+            self._nbytes = long_message(link_s, step_s)

@@ -12,9 +12,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from thinwire.auto.pilot import Pilot
-from thinwire.clock import COMPARE, CONNECT, OUTSIDE, PLAN, TRAINING
+from thinwire.clock import COMPARE, CONNECT, OUTSIDE, PLAN, PREPARE, ROLL_CALL, TRAINING
 from thinwire.controls.observation import Observation
-from thinwire.errors import StateError
+from thinwire.errors import PlanError, StateError
 from thinwire.exchange.bucket import Bucket
 from thinwire.exchange.drift import drift_check
 from thinwire.exchange.either_way import EitherWay
@@ -28,6 +28,7 @@ from thinwire.groups.base import Group
 from thinwire.groups.hierarchy import Hierarchy, settle
 from thinwire.groups.torch import hang_up, on_the_wire
 from thinwire.hooks import blame
+from thinwire.hooks.copies import Detached
 from thinwire.hooks.course import Course, Fixed, Piloted
 from thinwire.hooks.helm import Helm
 from thinwire.hooks.known_optimizer import KnownOptimizer
@@ -141,6 +142,15 @@ class Compressor:
         except Exception as named:
             return named
         raise AssertionError("a job that raises has ended well")
+
+    def begin_step(self) -> None:
+        """Before the first bucket of a step: whoever has loaded a state waits until all ranks have."""
+        if self.error is not None:
+            return
+        try:
+            self.group.begin_exchange()
+        except (RuntimeError, PlanError) as error:
+            self.fail(error, ROLL_CALL)  # raised at the end of the backward pass
 
     def end_backward(self) -> None:
         """The backward pass has all its means; raises what ended the exchanges, every time anew."""
@@ -301,7 +311,13 @@ class Compressor:
     def state_dict(self, *, gather: bool = False) -> dict[str, Any]:
         """What to save: this rank's own state, or with `gather` (collective) that of all ranks."""
         self._want_names("state_dict")
-        return self.course.saved(self._worker.call(lambda: self.node.state(self.engine, gather)))
+
+        def job() -> dict[str, Any]:
+            if gather:
+                self._call_roll("state_dict(gather=True)")
+            return self.node.state(self.engine, gather)
+
+        return self.course.saved(self._worker.call(job))
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> NotTaken:
         """Goes on where `state` was taken; refuses the state of another model, codec, version or rank.
@@ -312,7 +328,9 @@ class Compressor:
         self._want_names("load_state_dict")
         self.wait()  # what was observed before must not come after
         self.course.load(state)
-        return self.node.load(self.engine, state, strict)
+        not_taken = self.node.load(self.engine, state, strict)
+        self.group.announce(f"load_state_dict (of step {self.engine.step})")
+        return not_taken
 
     def bind(self, wrapper: nn.Module) -> None:
         """Ties this compressor to the DDP model whose gradients it exchanges: it is closed when that dies."""
@@ -328,6 +346,10 @@ class Compressor:
         self._optimizer.forget()
         self._worker.close()
 
+    def __reduce__(self) -> tuple[type[Detached], tuple[()]]:
+        """Copies of a model are not compressed: connections cannot be copied, let alone saved."""
+        return Detached, ()
+
     def __enter__(self) -> Compressor:
         return self
 
@@ -341,6 +363,13 @@ class Compressor:
             if named is not error:
                 error.add_note(f"thinwire: {named}")
         self.close()
+
+    def _call_roll(self, what: str) -> None:
+        """Nothing is sent before all ranks have called it: messages of other sizes would end the process."""
+        self.group.announce(what)
+        self.engine.clock.current = ROLL_CALL
+        self.group.await_calls()
+        self.engine.clock.current = PREPARE
 
     def _release_with(self, thing: object) -> None:
         weakref.finalize(thing, self._worker.stop).atexit = False  # the end of a process waits for nobody

@@ -39,8 +39,12 @@ def hook(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Te
     """
     buffer = bucket.buffer()
     _refuse(state, buffer)
-    state.course.bucket_ready(is_first=bucket.index() == 0)
+    if bucket.index() == 0:
+        state.begin_step()
+    if not state.failed:
+        state.course.bucket_ready(is_first=bucket.index() == 0)
     if state.course.passes:
+        state.group.go_outside()
         in_backward = _raise_after_backward(state)
         plain = _plain(state, bucket)
         state.pass_by(bucket.parameters(), bucket.is_last(), shadowing=not in_backward)

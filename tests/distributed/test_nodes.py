@@ -20,6 +20,7 @@ from torch import Tensor
 from training import batch, fit, loss_of, mlp, wrap
 
 import thinwire as tw
+from thinwire.exchange.packed_state import opened
 from thinwire.hooks.course import Piloted
 
 TWO: dict[str, Any] = {"hierarchy": 2}
@@ -214,7 +215,7 @@ def auto_run(steps: int) -> tuple[list[str], Tensor, str, int]:
         for step in range(steps):
             fit(it.model, 1, step)
             codecs.append(it.compressor.report().codec)
-        gathered = it.compressor.state_dict(gather=True)
+        gathered = opened(it.compressor.state_dict(gather=True), rank=0)
         assert gathered["auto"]["decision"]["codec"] == codecs[-1][6:-1]
         report = it.compressor.report()
         return codecs, it.parameters(), str(report), report.steps

@@ -20,6 +20,7 @@ from thinwire.exchange.drift import drift_check
 from thinwire.exchange.either_way import EitherWay
 from thinwire.exchange.engine import Engine
 from thinwire.exchange.node import Node
+from thinwire.exchange.packed_state import opened, sealed
 from thinwire.exchange.report import Report
 from thinwire.exchange.reporting import report_of
 from thinwire.exchange.shared_node import node_of
@@ -309,7 +310,11 @@ class Compressor:
         return report_of(self.engine, self.node, self.plan, codec, self.course.explanation)
 
     def state_dict(self, *, gather: bool = False) -> dict[str, Any]:
-        """What to save: this rank's own state, or with `gather` (collective) that of all ranks."""
+        """What to save: this rank's own state, or with `gather` (collective) that of all ranks.
+
+        Bytes without code, for `torch.save` and for torch.distributed.checkpoint, to which a compressor is a
+        Stateful: `dcp.save({"compressor": compressor, ...})` saves each rank's own.
+        """
         self._want_names("state_dict")
 
         def job() -> dict[str, Any]:
@@ -317,7 +322,7 @@ class Compressor:
                 self._call_roll("state_dict(gather=True)")
             return self.node.state(self.engine, gather)
 
-        return self.course.saved(self._worker.call(job))
+        return sealed(self.course.saved(self._worker.call(job)), self.group.rank)
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> NotTaken:
         """Goes on where `state` was taken; refuses the state of another model, codec, version or rank.
@@ -327,6 +332,7 @@ class Compressor:
         """
         self._want_names("load_state_dict")
         self.wait()  # what was observed before must not come after
+        state = opened(state, self.group.rank)
         self.course.load(state)
         not_taken = self.node.load(self.engine, state, strict)
         self.group.announce(f"load_state_dict (of step {self.engine.step})")

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from thinwire.auto.pilot import Pilot
-from thinwire.clock import COMPARE, CONNECT, OUTSIDE, PLAN, PREPARE, ROLL_CALL, TRAINING
+from thinwire.clock import COMPARE, CONNECT, OUTSIDE, PLAN, ROLL_CALL, TRAINING
 from thinwire.controls.observation import Observation
 from thinwire.errors import PlanError, StateError
 from thinwire.exchange.bucket import Bucket
@@ -193,7 +193,6 @@ class Compressor:
         layout, news = self._layout(parameters)
         bucket = Bucket(buffer, layout, self._loss_scale() if self._loss_scale else 1.0)
         rates = self._optimizer.rates(self.plan)
-
         ready = self._stream.mark()
 
         def job() -> None:
@@ -236,9 +235,7 @@ class Compressor:
     def raise_error(self) -> None:
         """Raises what ended the exchanges, every time anew; of DDP's own all-reduce too it names the rank."""
         if self.plain_error is not None and not self.failed:
-            hang_up(
-                self.plain_group or dist.distributed_c10d._get_default_group()
-            )  # nobody waits for this rank
+            hang_up(self.plain_group or dist.distributed_c10d._get_default_group())  # nobody waits for it
             raise self.fail(self.plain_error, OUTSIDE) from self.plain_error
         if self.error is not None:
             raise self.error
@@ -344,10 +341,10 @@ class Compressor:
         self._release_with(wrapper)
 
     def close(self) -> None:
-        """Ends the thread and the connections; call it, or leave a `with` block, after the last step.
+        """Ends threads and connections; call it, or leave a `with` block, after the last step.
 
-        Exchanges that are queued are finished. A later backward pass is an error; `report` still works. Twice
-        is no error. A compressor whose model was collected has closed itself.
+        Exchanges that are queued are finished; `report` still works, a later backward pass does not. Twice is
+        no error. A compressor whose model was collected has closed itself.
         """
         self._optimizer.forget()
         self._worker.close()
@@ -375,7 +372,6 @@ class Compressor:
         self.group.announce(what)
         self.engine.clock.current = ROLL_CALL
         self.group.await_calls()
-        self.engine.clock.current = PREPARE
 
     def _release_with(self, thing: object) -> None:
         weakref.finalize(thing, self._worker.stop).atexit = False  # the end of a process waits for nobody

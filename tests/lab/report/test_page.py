@@ -43,7 +43,7 @@ def test_everything_is_drawn(browser: Browser, page: Path) -> None:
     browser.open(page)
     for box in BOXES:
         assert count(browser, f"#{box} path.curve") == 9, "three codecs, each with two seeds and their mean"
-    assert count(browser, "#stages rect.part") == 2 + 2 * 5
+    assert count(browser, "#stages rect.part") == 3 + 2 * 7
     assert count(browser, "#layer-errors circle.dot") == count(browser, "#layer-bytes circle.dot") == 2
     assert count(browser, "#history path.curve") == 3, "compute, wait, encode"
     assert count(browser, "#histograms svg") == 4

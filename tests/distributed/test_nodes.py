@@ -22,6 +22,7 @@ from training import batch, few_steps, fit, loss_of, mlp, wrap
 
 import thinwire as tw
 from thinwire.auto.pilot import Stage
+from thinwire.exchange.packed_state import opened
 from thinwire.hooks.course import Piloted
 
 TWO: dict[str, Any] = {"hierarchy": 2}
@@ -217,7 +218,7 @@ def auto_run(steps: int, quickest: str) -> tuple[list[str], Tensor, str, int]:
         for step in range(steps):
             fit(it.model, 1, step)
             codecs.append(it.compressor.report().codec)
-        gathered = it.compressor.state_dict(gather=True)
+        gathered = opened(it.compressor.state_dict(gather=True), rank=0)
         assert gathered["auto"]["decision"]["codec"] == quickest
         report = it.compressor.report()
         return codecs, it.parameters(), str(report), report.steps

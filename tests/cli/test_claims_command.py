@@ -37,6 +37,18 @@ def test_without_records_everything_is_open_and_it_says_where_they_are(call: Cal
     assert "--records" in words
 
 
+def test_a_page_is_not_written_into_a_folder_that_is_not_there(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outside of the clone it made a folder docs."""
+    monkeypatch.chdir(tmp_path)
+    printed = call("claims", "page")
+    assert printed.code == 2
+    assert "docs does not exist here" in printed.err
+    assert "--out" in printed.err
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_model_is_run_and_judged(call: Call, tmp_path: Path) -> None:
     words = ("claims", "run", "terngrad-vgg", "--records", str(tmp_path / "new"))
     assert "verdict: reproduced" in call(*words).words()

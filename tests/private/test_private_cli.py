@@ -42,6 +42,20 @@ def test_every_command_shows_examples(command: str) -> None:
     assert "thinwire private" in text
 
 
+@pytest.mark.parametrize(("net", "told"), [("resnet32:list", 454_270_769), ("resnet32:W4A6", 641_043_401)])
+def test_the_cost_of_what_the_readme_names(net: str, told: int) -> None:
+    """The README said 454 MB above a command that printed 641."""
+    assert f"{net}: {told:,} bytes in both directions ({told / 1e6:,.0f} MB)" in run("cost", net)
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert f"{told / 1e6:.0f} MB" in readme
+    assert "resnet32:list" in readme
+
+
+def test_a_net_without_a_list_says_so() -> None:
+    with pytest.raises(ThinwireError, match="no list of widths of digits: write widths, as in digits:W4A6"):
+        run("cost", "digits:list")
+
+
 def test_infer_against_a_server(small: Graph, pictures: IntArray, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", pictures[:2])
     expected = oracle.run(small, pictures[:2])

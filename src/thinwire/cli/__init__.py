@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 
+from thinwire.errors import ThinwireError, how_to_install
+
 
 def main() -> None:
     """Entry point of the `thinwire` command. Without the [lab] extra (typer, rich) it says how to get it."""
     try:
         import typer
     except ImportError:
-        sys.exit('the thinwire command needs the lab extra: pip install "thinwire[lab]"')
+        sys.exit(f"the thinwire command needs the lab extra: {how_to_install('typer rich', 'lab')}")
     from thinwire.cli.app import make_app
-    from thinwire.errors import ThinwireError
 
     try:
         make_app()()

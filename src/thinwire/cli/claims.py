@@ -10,6 +10,7 @@ import typer
 from thinwire.cli.options import Data, Json
 from thinwire.cli.row_table import print_json_rows
 from thinwire.cli.study import progress_bar
+from thinwire.errors import LabError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,12 +44,14 @@ def ledger(context: typer.Context, records: Records = None, as_json: Json = Fals
     from thinwire.lab.claims.settled import settle
 
     folder = records_folder(records)
+    if note := hint(folder):  # first: without records there is nothing else to say
+        typer.echo(f"thinwire: {note}", err=True)
     settled = [settle(claim, folder) for claim in CLAIMS]
     if as_json:
         print_json_rows(one.row() for one in settled)
         return
     _print_ledger(settled)
-    if note := hint(folder):
+    if note:
         typer.echo(note)
 
 
@@ -102,6 +105,10 @@ def page(
     from thinwire.lab.claims.records_folder import records_folder
     from thinwire.lab.claims.settled import settle
 
+    if not out.parent.is_dir():
+        raise LabError(
+            f"{out.parent} does not exist here: go to the folder of thinwire's source, or name a page by --out"
+        )
     folder = records_folder(records)
     write_page([settle(claim, folder) for claim in CLAIMS], out)
     typer.echo(f"{out}: {len(CLAIMS)} claims", err=True)

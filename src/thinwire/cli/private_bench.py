@@ -18,7 +18,12 @@ NETS = "digits,resnet8w,resnet32,resnet50"
 
 
 def cost(
-    model: Annotated[str, typer.Argument(help="A .twq file, or a network of the zoo such as resnet32:W4A6.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A .twq file, or a network of the zoo: resnet32:W4A6, or resnet32:list with mixed widths."
+        ),
+    ],
     variant: VariantName = "ours",
     batch: Annotated[int, typer.Option(help="Pictures in a query.", min=1)] = 1,
     rate: Annotated[str, typer.Option(help="Rate of the link, for the seconds.")] = "320mbit",
@@ -34,6 +39,7 @@ def cost(
     \b
     Examples:
       thinwire private cost m.twq
+      thinwire private cost resnet32:list
       thinwire private cost resnet32:W4A6 --rate 100mbit --round-trip 80
       thinwire private cost resnet32:W16A16 --variant B0 --operators --json
     """
@@ -49,6 +55,8 @@ def cost(
     shown = [head for head in heads if operators or head != "operator"]
     cells = [[_cell(row[head.replace(" ", "_")]) for head in shown] for row in rows]
     print_table(f"{model}, variant {variant}, batch {batch}, {rate}, {round_trip:g} ms", shown, cells)
+    total = rows[-1]["upload_bytes"] + rows[-1]["download_bytes"]
+    typer.echo(f"{model}: {total:,} bytes in both directions ({total / 1e6:,.0f} MB)")
 
 
 def bench(
@@ -103,13 +111,11 @@ def bench(
 
 def _graph(text: str) -> Graph:
     """A model file, or a network of the zoo with bits behind a colon."""
-    from thinwire.private.net.bits import read_bits
     from thinwire.private.net.twq import read_twq
-    from thinwire.private.net.zoo import ZOO, build
+    from thinwire.private.net.zoo import ZOO, read_net
 
-    name, _, bits = text.partition(":")
-    if name in ZOO:
-        return build(name, read_bits(bits or "W4A6"))
+    if text.partition(":")[0] in ZOO:
+        return read_net(text)
     return read_twq(Path(text)).graph
 
 

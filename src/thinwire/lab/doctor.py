@@ -11,7 +11,7 @@ from importlib import metadata
 import torch
 
 import thinwire
-from thinwire.errors import ThinwireError
+from thinwire.errors import ThinwireError, how_to_install
 from thinwire.kernels import backends, native_problem
 
 PACKAGES = ("numpy", "typer", "rich", "plotly", "matplotlib", "scikit-learn")
@@ -48,7 +48,7 @@ def _packages() -> Iterator[Finding]:
         try:
             yield Finding(name, metadata.version(name))
         except metadata.PackageNotFoundError:
-            yield Finding(name, 'not installed: pip install "thinwire[lab]"', good=False)
+            yield Finding(name, f"not installed: {how_to_install(name, 'lab')}", good=False)
 
 
 def _native() -> Finding:

@@ -140,3 +140,11 @@ def test_no_text_lies_on_another_one_or_sticks_out(tmp_path: Path) -> None:
         for other in boxes[k + 1 :]:
             apart = right <= other[0] or other[1] <= left or bottom <= other[2] or other[3] <= top
             assert apart, f"texts {boxes[k]} and {other} lie on each other"
+
+
+def test_the_labels_of_the_readmes_picture_are_whole() -> None:
+    picture = Path(__file__).parents[3] / "docs" / "figures" / "gain.svg"
+    texts = ["".join(node.itertext()) for node in ElementTree.parse(picture).iter(f"{SVG}text")]
+    assert not [text for text in texts if "..." in text or "\N{HORIZONTAL ELLIPSIS}" in text]
+    assert "topk:0.04,start=5%" in texts
+    assert texts.count("memory=momentum:mask=off,lr=on") == 2

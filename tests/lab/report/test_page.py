@@ -64,7 +64,7 @@ def test_the_slider_recomputes_time(browser: Browser, page: Path) -> None:
     assert browser.ask("document.getElementById('rate-text').textContent") == "10 Mbit/s"
     changed = {box for box, before in seen.items() if browser.ask(ticks.format(box)) != before}
     assert changed == {"score-time", "loss-time", "stages"}
-    assert browser.ask(cell) == "20.2 s"
+    assert browser.ask(cell) == "21.2 s"
     assert "10 Mbit/s" in browser.ask("document.querySelector('#score-time .xname').textContent")
 
 

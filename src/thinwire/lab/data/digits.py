@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from thinwire.errors import LabError
+from thinwire.errors import LabError, how_to_install
 from thinwire.lab.data.folder import Say
 from thinwire.lab.data.task import Split, Task
 
@@ -19,7 +19,9 @@ def load_digits(folder: Path | None, say: Say) -> Task:
     try:
         from sklearn.datasets import load_digits as embedded
     except ImportError as error:
-        raise LabError('the digits come with scikit-learn: run pip install "thinwire[lab]"') from error
+        raise LabError(
+            f"the digits come with scikit-learn: {how_to_install('scikit-learn', 'lab')}"
+        ) from error
     data = embedded()
     images = data.images.astype(np.uint8)[:, None]
     labels = data.target.astype(np.uint8)

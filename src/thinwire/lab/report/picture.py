@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from thinwire.errors import LabError
+from thinwire.errors import LabError, how_to_install
 from thinwire.lab.report.colours import colours
 from thinwire.lab.report.comparison import compare
 from thinwire.lab.report.outcome import Outcome, Row
@@ -30,7 +30,7 @@ def write_picture(record: Record, path: Path) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise LabError('pictures are drawn by matplotlib: run pip install "thinwire[lab]"') from error
+        raise LabError(f"pictures are drawn by matplotlib: {how_to_install('matplotlib', 'lab')}") from error
     names = _palette(record)
     long = max(map(len, names)) > LONG_NAME
     figure = Figure(figsize=(12, 3.6 + 0.25 * len(names) * long), dpi=150, layout="constrained")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thinwire.errors import LabError
+from thinwire.errors import LabError, how_to_install
 from thinwire.lab.study.correlation import BREAK_EVEN, WHITE_IN_PLACE
 from thinwire.lab.study.errors import Finding
 from thinwire.lab.study.figures import (
@@ -34,7 +34,7 @@ def write_error_picture(findings: Sequence[Finding], path: Path) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise LabError('pictures are drawn by matplotlib: run pip install "thinwire[lab]"') from error
+        raise LabError(f"pictures are drawn by matplotlib: {how_to_install('matplotlib', 'lab')}") from error
     subjects, moments = subjects_of(findings), moments_of(findings)
     height = 2.7 * len(subjects) + 4.6
     figure = Figure(figsize=(4.1 * len(moments), height), dpi=110, layout="constrained")

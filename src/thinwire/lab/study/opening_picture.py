@@ -18,7 +18,8 @@ from thinwire.texts.words import counted
 # Narrow, so that it can be read on a phone, where it is shrunk to two thirds.
 WIDTH, HEAD, ROW, GAP = 560, 62, 26, 18
 NAMES, BARS, BARS_END, FIRST, SECOND = 14, 158, 352, 452, 546  # the last two: where columns end
-NAME_LETTERS = 17
+NAME_LETTERS = 19
+BELOW = 16  # what stands behind "@" in a codec has a line of its own
 
 
 def write_opening_picture(
@@ -29,7 +30,7 @@ def write_opening_picture(
     palette = colours(family(name) for name in _names(gains, costs))
     notes = list(_notes(gains, rates))
     middle = HEAD + ROW * len(gains) + 17 * len(notes) + GAP
-    height = middle + HEAD + ROW * len(costs.codecs) + 4
+    height = middle + HEAD + _rows_height(costs) + 4
     parts = [
         *_heads(0, "What you gain: time of a training step", setting, rates),
         *_gain_rows(HEAD, gains, palette),
@@ -84,12 +85,16 @@ def _cost_rows(top: int, costs: KeptStudy, palette: dict[str, str]) -> Iterator[
     def x(value: float) -> float:
         return BARS + (BARS_END - BARS) * (value - low) / (high - low)
 
-    base, bottom = x(0), top + ROW * len(costs.codecs) - 6
+    base, bottom = x(0), top + _rows_height(costs) - 6
     yield f'<line class="line" x1="{base:.1f}" x2="{base:.1f}" y1="{top - 2}" y2="{bottom}"/>'
+    y = top - ROW
     for k, cost in enumerate(costs.codecs):
-        y, colour = top + ROW * k, palette[family(cost.codec)]
+        y += ROW + (BELOW if k and _options(costs.codecs[k - 1]) else 0)
+        colour = palette[family(cost.codec)]
         left, right = (x(cost.difference.mean + side * cost.difference.deviation) for side in (-1, 1))
-        yield text(NAMES, y + 15, shortened(cost.codec, NAME_LETTERS))
+        yield text(NAMES, y + 15, shortened(cost.codec.partition("@")[0].strip(), NAME_LETTERS))
+        if options := _options(cost):
+            yield text(NAMES + 10, y + 15 + BELOW, options, "quiet")
         yield (
             f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{y + 10}" y2="{y + 10}" '
             f'stroke="{colour}" stroke-width="2.5"/>'
@@ -97,6 +102,15 @@ def _cost_rows(top: int, costs: KeptStudy, palette: dict[str, str]) -> Iterator[
         yield dot(x(cost.difference.mean), y + 10, colour)
         yield text(FIRST, y + 15, _change(cost, costs), "end")
         yield text(SECOND, y + 15, _fewer(cost), "end")
+
+
+def _options(cost: Kept) -> str:
+    """What stands behind "@" in its text."""
+    return cost.codec.partition("@")[2].strip()
+
+
+def _rows_height(costs: KeptStudy) -> int:
+    return ROW * len(costs.codecs) + BELOW * sum(bool(_options(cost)) for cost in costs.codecs)
 
 
 def _unit(costs: KeptStudy) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from thinwire.errors import LabError
+from thinwire.errors import LabError, how_to_install
 from thinwire.lab.report.page import facts, figure_html, heading, page, paragraph, table
 from thinwire.lab.report.record import REPORT, Origin, write_text
 from thinwire.lab.study.correlation import BREAK_EVEN, WHITE_IN_FREQUENCY, WHITE_IN_PLACE
@@ -89,4 +89,4 @@ def _require_plotly() -> None:
     try:
         import plotly  # noqa: F401
     except ImportError as error:
-        raise LabError('reports are drawn by plotly: run pip install "thinwire[lab]"') from error
+        raise LabError(f"reports are drawn by plotly: {how_to_install('plotly', 'lab')}") from error

@@ -10,11 +10,8 @@ from thinwire.private.net.bits import read_bits
 from thinwire.private.net.draw import with_random_weights
 from thinwire.private.net.graph import Graph
 from thinwire.private.net.twq import read_twq
-from thinwire.private.net.zoo import MINIONN_LIST, RESNET32_LIST, build, listed
+from thinwire.private.net.zoo import LIST, LISTS, build, read_net
 from thinwire.private.variant import VARIANTS, Variant, variant
-
-LIST = "list"  # mixed precision
-AUTHORS = {"resnet32": RESNET32_LIST, "minionn": MINIONN_LIST}
 
 
 @dataclass(frozen=True)
@@ -37,12 +34,12 @@ class Rung:
             return read_twq(file).graph
         if bits != LIST:
             return with_random_weights(build(net, read_bits(bits)))
-        if net not in AUTHORS:
+        if net not in LISTS:
             raise PrivateError(
                 f"the mixed widths of {net} come from a search: put {net}-{LIST}.twq into --models "
                 "(thinwire private search makes it)"
             )
-        return with_random_weights(listed(net, AUTHORS[net], read_bits("W4A6")))
+        return with_random_weights(read_net(f"{net}:{LIST}"))
 
 
 def rungs_named(names: tuple[str, ...] | None, models: Path | None = None) -> list[Rung]:

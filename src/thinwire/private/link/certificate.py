@@ -10,7 +10,7 @@ import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from thinwire.errors import PrivateError
+from thinwire.errors import PrivateError, how_to_install
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -25,7 +25,7 @@ def write_certificates(folder: Path, hosts: list[str]) -> dict[str, Path]:
         from cryptography.hazmat.primitives import serialization
     except ImportError:
         raise PrivateError(
-            'certificates need the package cryptography: pip install "thinwire[private]"'
+            f"certificates need the package cryptography: {how_to_install('cryptography', 'private')}"
         ) from None
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from thinwire.private.errors import ModelError
-from thinwire.private.net.bits import Bits
+from thinwire.private.net.bits import Bits, read_bits
 from thinwire.private.net.graph import Graph
 from thinwire.private.net.sketch import Sketch
 
@@ -95,6 +95,20 @@ def resnet50(bits: Bits, classes: int = 1000) -> Graph:
 ZOO: Mapping[str, Callable[..., Graph]] = MappingProxyType(
     {"digits": digits, "minionn": minionn, "resnet8w": resnet8w, "resnet32": resnet32, "resnet50": resnet50}
 )
+
+
+LISTS: Mapping[str, tuple[int, ...]] = MappingProxyType({"resnet32": RESNET32_LIST, "minionn": MINIONN_LIST})
+LIST = "list"  # instead of one width for all layers: the list of the paper's authors
+
+
+def read_net(text: str) -> Graph:
+    """A network with widths behind a colon: "resnet32:W4A6", or "resnet32:list" for mixed precision."""
+    name, _, bits = text.partition(":")
+    if bits != LIST:
+        return build(name, read_bits(bits or "W4A6"))
+    if name not in LISTS:
+        raise ModelError(f"there is no list of widths of {name}: write widths, as in {name}:W4A6")
+    return listed(name, LISTS[name], read_bits("W4A6"))
 
 
 def build(name: str, bits: Bits) -> Graph:

@@ -107,7 +107,7 @@ def page(
 
     if not out.parent.is_dir():
         raise LabError(
-            f"{out.parent} does not exist here: go to the folder of thinwire's source, or name a page by --out"
+            f"{out.parent} does not exist here: go to the folder of thinwire's source, or pass --out"
         )
     folder = records_folder(records)
     write_page([settle(claim, folder) for claim in CLAIMS], out)

@@ -27,7 +27,19 @@ def call(app: typer.Typer, *words: str) -> str:
     return CliRunner().invoke(app, words, catch_exceptions=False).stdout
 
 
-def test_a_table_with_a_line_for_each_codec(app: typer.Typer) -> None:
+@pytest.mark.parametrize("words", [("plan", "resnet50", "--nodes", "8"), ("plan", "alexnet"), ("figure5",)])
+def test_tables_fit_80_columns(
+    app: typer.Typer, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = call(app, *words, *(("--no-ours", "--out", str(tmp_path)) if words[0] == "figure5" else ()))
+    table = [line for line in out.splitlines() if sum(ch.isdigit() for ch in line) > len(line.strip()) / 4]
+    assert len(table) > 3
+    assert max(map(len, table)) <= 80, out
+
+
+def test_a_table_with_a_line_for_each_codec(app: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     out = call(app, "plan", "resnet50", *CLUSTER, *FEW)
     first, heads, *lines = out.splitlines()
     assert first == "resnet50, 25.56 M parameters, 8 nodes of 2 GPUs on pcie, 1gbit between nodes"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from thinwire.cli.row_table import print_table
+
 if TYPE_CHECKING:
     from thinwire.perf.figure5.judged import Table
     from thinwire.perf.figure5.ours import Curve
@@ -47,18 +49,21 @@ def figure5(
 
 def _print(assumed: Table, fitted: Table, drawn: list[Curve]) -> None:
     from thinwire.perf.figure5 import tables
-    from thinwire.perf.tables import text
 
     for title, table in (
         ("Latency assumed", assumed),
         ("Latency fitted on one cell of 512 GPUs of each cluster", fitted),
     ):
         typer.echo(f"{title}: error of the model in percent, by GPUs; (fitted), <seen>")
-        typer.echo(text(tables.errors(table)) + "\n" + tables.verdict(table) + "\n")
-        typer.echo(text(tables.parameters(table)) + "\n")
-    typer.echo(text(tables.alternatives()) + "\n")
+        print_table(*tables.errors(table), "", narrow=True)
+        typer.echo(tables.verdict(table) + "\n")
+        print_table(*tables.parameters(table), "", narrow=True)
+        typer.echo("")
+    print_table(*tables.alternatives(), "", narrow=True)
+    typer.echo("")
     for gpus in (512, 10_000) if drawn else ():
-        typer.echo(text(tables.ours(drawn, gpus)) + "\n")
+        print_table(*tables.ours(drawn, gpus), "", narrow=True)
+        typer.echo("")
 
 
 def _draw(table: Table, drawn: list[Curve], out: Path) -> None:

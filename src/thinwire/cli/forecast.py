@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from thinwire.cli.options import split_codecs
+from thinwire.cli.row_table import print_table
 from thinwire.errors import LabError
 from thinwire.perf.device import device_named
 from thinwire.perf.link import link_named
@@ -215,10 +216,10 @@ def _sources(setting: Setting, rows: Sequence[Row]) -> list[str]:
 
 
 def _print_headline(setting: Setting, rows: list[Row], ranges: dict[str, Range]) -> None:
-    from thinwire.perf.tables import headline, text
+    from thinwire.perf.tables import headline
 
     typer.echo(_title(setting))
-    typer.echo(text(headline(rows, ranges)))
+    print_table(*headline(rows, ranges), "", narrow=True)
     for line in _notes(rows):
         typer.echo(line)
     typer.echo("A forecast from these inputs, none of them measured on your cluster:")
@@ -251,12 +252,12 @@ def _print_sweep(
 ) -> None:
     from thinwire.lab.report.plan_page import write_page
     from thinwire.perf.picture import write_sweep
-    from thinwire.perf.tables import headline, swept, text
+    from thinwire.perf.tables import headline, swept
 
     points = _swept(asked, setting, codecs, nodes)
     x_name = "nodes" if asked.sweep == "nodes" else "link between nodes"
     typer.echo("")
-    typer.echo(text(swept(x_name, points)))
+    print_table(*swept(x_name, points), "", narrow=True)
     stem = f"plan-{setting.network.name.replace(':', '-')}-{asked.sweep}"
     folder = asked.out or Path()
     title = f"{_title(setting, asked.sweep)}, {setting.speeds.device.name}: a forecast"

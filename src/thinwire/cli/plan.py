@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thinwire.cli.forecast import SMALL, Asked, network_asked, print_forecast
+from thinwire.cli.row_table import print_table
 
 if TYPE_CHECKING:
     import thinwire as tw
 
 _CLUSTER = "Forecast: what a step takes on a cluster"
+HEADS = ("tensor", "elements", "bytes", "share", "codec", "memory", "route", "why")
 
 
 def plan(
@@ -121,7 +123,8 @@ def print_tensors(model: str, codec: str, workers: int, as_json: bool) -> None:
 
     made = asked.plan(_model(model), workers)
     if not as_json:
-        typer.echo(str(made))
+        print_table(HEADS, made.rows(), "", narrow=True)
+        typer.echo(made.summary())
         return
     each = made.tensor_bytes()
     sent = sum(each.values())

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 GLUE = "\0"  # a blank at which no line is broken
-FIRST_LEAST = 24  # characters that the first column must have; its texts are broken if they are longer
+FIRST_LEAST = 12  # characters that the first column must have; its texts are broken if they are longer
 Column = tuple[str, Callable[[Any], str]]  # its heading, and a row's text in it
 
 
@@ -55,7 +55,8 @@ def print_table(
     table, cells, console = Table(title=escape(title), title_justify="left", **style), list(rows), Console()
     widths = _widths(heads, cells, console.width - (1 if narrow else 3) * len(heads) - 1)
     if widths is None:
-        console.print(escape(title), style=style.get("title_style", "italic"), highlight=False)
+        if title:
+            console.print(escape(title), style=style.get("title_style", "italic"), highlight=False)
         for row in cells:
             console.print(escape(_paragraph(heads, row, console.width)), highlight=False, soft_wrap=True)
         return

@@ -308,14 +308,31 @@ class Plan:
 
     def __str__(self) -> str:
         width = max(len(entry.spec.name) for entry in self.entries)
-        each = self.tensor_bytes()
-        stretches, dense = self.stretches(), self.dense_bytes
-        sent = mean_bytes(stretches)
         lines = [
-            f"{e.spec.name:<{width}}  {e.spec.numel:>11,}  {e.codec!s:<12} {e.memory:<8} {e.route:<9}"
-            f" {each[e.spec.name]:>11,} bytes {each[e.spec.name] / (sent or 1):>4.0%}  ({e.reason})"
+            f"{name:<{width}}  {numel:>11}  {codec:<12} {memory:<8} {route:<9}"
+            f" {nbytes:>11} bytes {share:>4}  ({why})"
+            for name, numel, nbytes, share, codec, memory, route, why in self.rows()
+        ]
+        return "\n".join([*lines, self.summary()])
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Of every tensor: name, elements, bytes and their share, codec, memory, route and the reason."""
+        each, sent = self.tensor_bytes(), mean_bytes(self.stretches()) or 1
+        return [
+            (
+                e.spec.name,
+                f"{e.spec.numel:,}",
+                f"{each[e.spec.name]:,}",
+                f"{each[e.spec.name] / sent:.0%}",
+                *(str(e.codec), e.memory, e.route, e.reason),
+            )
             for e in self.entries
         ]
+
+    def summary(self) -> str:
+        """What all tensors make a worker send, phase by phase."""
+        each, stretches, dense = self.tensor_bytes(), self.stretches(), self.dense_bytes
+        sent, lines = mean_bytes(stretches), list[str]()
         ratio = f", {dense / sent:.2f}x fewer than {self.plain_name} all-reduce" if sent else ""
         firsts = {stretch.phase: stretch for stretch in reversed(stretches)}
         lines += [

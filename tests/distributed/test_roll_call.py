@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from launch import NewTeam
 from rank import Failure
 from torch import nn
 from training import fit, mlp, normed, wrap
+
+from thinwire.exchange.packed_state import opened
 
 LONG_S = 600.0  # the group's timeout: whoever waits for it hangs
 STEPS = 3
@@ -87,14 +90,12 @@ def test_a_barrier_that_the_caller_does_not_reach(new_team: NewTeam) -> None:
 
 def slow_to_come(seconds: float) -> list[int]:
     """Rank 1 comes late: that is no fault, however long it computes."""
-    import time
-
     with wrap(mlp(), "topk:0.05") as it:
         assert it.compressor is not None
         fit(it.model, STEPS)
         if dist.get_rank() == 1:
             time.sleep(seconds)
-        state = it.compressor.state_dict(gather=True)
+        state = opened(it.compressor.state_dict(gather=True), dist.get_rank())
         fit(it.model, STEPS, STEPS)
         return [len(state["ranks"]), it.compressor.engine.step]
 

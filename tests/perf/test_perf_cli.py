@@ -33,7 +33,8 @@ def test_tables_fit_80_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     out = call(app, *words, *(("--no-ours", "--out", str(tmp_path)) if words[0] == "figure5" else ()))
-    table = [line for line in out.splitlines() if sum(ch.isdigit() for ch in line) > len(line.strip()) / 4]
+    figures = [line for line in out.splitlines() if sum(ch.isdigit() for ch in line) > len(line.strip()) / 10]
+    table = [line for line in figures if ": " not in line]  # sentences may be longer
     assert len(table) > 3
     assert max(map(len, table)) <= 80, out
 

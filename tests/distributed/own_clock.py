@@ -80,7 +80,13 @@ def own_clock(it: Wrapped, step_s: Mapping[str, float], link_s: float = 0.01) ->
     assert isinstance(course, Piloted)
     clock = OwnClock(course.pilot, step_s)
 
+    ended = -1  # the last step whose end was noted: every bucket of it says so
+
     def end_backward() -> None:
+        nonlocal ended
+        if ended == course.pilot.step:
+            return
+        ended = course.pilot.step
         clock.advance(EXCHANGE)
         Piloted.end_backward(course)
         clock.advance(1 - EXCHANGE)

@@ -209,7 +209,7 @@ def test_workers_with_different_plans(teams: Teams) -> None:
 def auto_run(steps: int, quickest: str) -> tuple[list[str], Tensor, str, int]:
     """The codec of every step under auto where this choice is the quickest; parameters, report, steps."""
     options: dict[str, Any] = {"link": LINK, "quality": "aggressive", **TWO}
-    table = {"dense": 0.1, quickest: 0.02, OTHERS: 0.05}
+    table = {"dense": 0.1, "topk:0.01": 0.024, "topk:0.01 by nodes": 0.024, quickest: 0.02, OTHERS: 0.05}
     with few_steps(), wrap(wide(), "auto", **options) as it, own_clock(it, table):
         assert it.compressor is not None
         codecs = []
@@ -239,7 +239,8 @@ def auto_without_a_link() -> tuple[Tensor, int, list[bool]]:
         assert it.compressor is not None
         course = it.compressor.course
         assert isinstance(course, Piloted)
-        fit(it.model, 1)  # few enough: after ten steps the pilot would do something by itself
+        course.pilot.begin_step = course.pilot.pace.begin  # type: ignore[method-assign]  # it steers nowhere
+        fit(it.model, 1)
         passed = []
         held, unheld, nested = "topk:0.01", "terngrad", "topk:0.01 by nodes"
         for text, steps in ((held, 1), ("dense", 2), (unheld, 1), ("dense", 1), (nested, 2), ("dense", 2)):

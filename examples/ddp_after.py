@@ -28,7 +28,7 @@ def train() -> None:
         nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, CLASSES)
     )
     model = DistributedDataParallel(net)
-    compressor = tw.compress(model, "terngrad")
+    compressor = tw.compress(model, "auto")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(STEPS):
         x, labels = batch(step, dist.get_rank())

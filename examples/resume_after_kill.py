@@ -40,7 +40,8 @@ def train(path: Path) -> nn.Module:
     net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 8))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     model = DistributedDataParallel(net)
-    with tw.compress(model, "terngrad", memory="residual") as compressor:
+    # named: "auto" decides by times, which are others after a kill, and so would be the bits
+    with tw.compress(model, "terngrad @ memory=residual") as compressor:
         first = 0
         if path.exists():
             checkpoint = torch.load(path, weights_only=True)

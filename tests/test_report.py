@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from thinwire.exchange.report import ahead
+from thinwire.exchange.report import Report, ahead
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.hooks.compressor import Compressor
 from thinwire.plans.model import Model
@@ -102,3 +102,58 @@ def test_scalars_suit_any_logger() -> None:
     assert 0 < scalars["thinwire/relative_error/1.weight"] < 1
     assert scalars["thinwire/seconds_per_step/encode"] == report.seconds["encode"] / 2
     assert all(type(value) is float and name.startswith("thinwire/") for name, value in scalars.items())
+
+
+def net_of(dtype: torch.dtype) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 10)).to(dtype)
+
+
+def report_of_dtype(codec: str, net: nn.Module) -> Report:
+    parameters: list[Tensor] = list(net.parameters())
+
+    def work(group: ThreadGroup) -> Report:
+        with Compressor(Policy.of(codec), group, CPU, net) as made:
+            for dtype in dict.fromkeys(p.dtype for p in parameters):
+                of_it = [p for p in parameters if p.dtype == dtype]
+                buffer = torch.randn(sum(p.numel() for p in of_it)).to(dtype)
+                made.exchange(buffer, of_it, of_it[-1] is parameters[-1], lambda: None)
+            made.wait()
+            return made.report()
+
+    return run_ranks(2, work)[0]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [
+        (torch.float32, "fp32"),
+        (torch.bfloat16, "bf16"),
+        (torch.float16, "fp16"),
+        (torch.float64, "fp64"),
+    ],
+)
+def test_the_ratio_is_against_the_gradients_as_they_are(dtype: torch.dtype, name: str) -> None:
+    """bf16 gradients sent as they are were "2.00x fewer than fp32 all-reduce"."""
+    net = net_of(dtype)
+    plan, report = Plan.of(Policy.of("dense"), Model.of(net), 2), report_of_dtype("dense", net)
+    assert report.ratio == pytest.approx(1.0, rel=1e-3)  # messages end on whole words
+    bits = 8 * dtype.itemsize
+    for text in (str(plan), str(report)):
+        assert f"1.00x fewer than {name} all-reduce" in text
+    assert f"{name} all-reduce sends {bits}\n" in str(report)
+    wide = net_of(torch.float32)
+    ternary, of_wide = report_of_dtype("terngrad", net), report_of_dtype("terngrad", wide)
+    layers = {layer.name: layer.bytes_per_step for layer in ternary.layers}
+    assert layers["1.weight"] == {layer.name: layer.bytes_per_step for layer in of_wide.layers}["1.weight"]
+    assert ternary.ratio == ternary.dense_bytes_per_step / ternary.bytes_per_step
+    assert ternary.dense_bytes_per_step == of_wide.dense_bytes_per_step * bits / 32
+
+
+def test_of_several_dtypes_the_sum_of_their_bytes_counts() -> None:
+    net = nn.Sequential(nn.Linear(64, 64).to(torch.bfloat16), nn.Linear(64, 64))
+    report = report_of_dtype("dense", net)
+    assert report.ratio == 1.0
+    assert report.dense_bytes_per_step == 4160 * (2 + 4)
+    assert "1.00x fewer than plain all-reduce" in str(report)
+    assert "plain all-reduce sends 24\n" in str(report)

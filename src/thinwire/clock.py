@@ -13,6 +13,7 @@ PREPARE = "prepare"
 NODE = "node"  # raw numbers inside a node, in a hierarchy only
 PLAN = "plan"
 CONNECT = "connect"
+ROLL_CALL = "roll call"  # all ranks must come to it, whatever it is
 TRAINING = "training"
 OUTSIDE = "collective of DDP or of the script"  # not of the line: DDP rebuilds buckets, broadcasts buffers
 

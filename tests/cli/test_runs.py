@@ -93,7 +93,7 @@ def test_train_saves_and_goes_on(call: Call, tmp_path: Path) -> None:
     summaries = [json.loads((Path(row["folder"]) / "summary.json").read_text()) for row in (first, second)]
     assert [summary["runs"][0]["steps"] for summary in summaries] == [2, 2]
     assert summaries[1]["command"].startswith("thinwire train digits")
-    assert list((tmp_path / "curves" / "terngrad-seed0").glob("events.*"))
+    assert list((tmp_path / "curves" / "auto-seed0").glob("events.*"))
 
 
 def test_codecs_with_commas_are_quoted() -> None:

@@ -15,7 +15,7 @@ from training import Wrapped, batch, descend, few_steps, fit, loss_of, mlp, wrap
 import thinwire as tw
 
 LINK = tw.Link(rate="40gbit")  # emulated: dense steps go thinwire's way
-SLOW = {"dense": 0.1, "topk:0.01": 0.02, "qsgd:4": 0.024, OTHERS: 0.05}  # seconds of a step on a slow link, by codec
+SLOW = {"dense": 0.1, "topk:0.01": 0.02, OTHERS: 0.05}  # seconds of a step on a slow link, by codec
 STEPS = 32  # with few of each kind auto has decided by then
 
 
@@ -151,11 +151,12 @@ def test_steps_that_are_skipped_do_not_disturb_it(teams: Teams) -> None:
 
 def unequal_run() -> list[str]:
     """Inputs run out on one rank (Join) while codecs are tried."""
-    with few_steps(), wrap(wide(), "auto", quality="aggressive", link=LINK) as it, own_clock(it, SLOW):
+    two = {**SLOW, "qsgd:4": 0.025}  # two that are worth a trial
+    with few_steps(), wrap(wide(), "auto", quality="aggressive", link=LINK) as it, own_clock(it, two):
         assert it.compressor is not None
         codecs = []
         with it.model.join():
-            for step in range(9 + 16 * torch.distributed.get_rank()):
+            for step in range(9 + 13 * torch.distributed.get_rank()):
                 loss_of(it.model(batch(step, 20))).backward()
                 descend(it.model)
                 codecs.append(it.compressor.report().codec)

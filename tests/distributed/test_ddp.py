@@ -17,6 +17,7 @@ from training import batch, fit, loss_of, mlp, parts_of, wrap
 import thinwire as tw
 from thinwire.exchange.bucket import Bucket
 from thinwire.exchange.engine import Engine
+from thinwire.exchange.state import local_state
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.tensors.layout import Layout
 from thinwire.tensors.spec import Spec
@@ -223,7 +224,7 @@ def scaled_steps(memory: str) -> tuple[list[bool], list[bool], Tensor, bool]:
             scaler.step(optimizer)
             scaler.update()
             skipped.append(torch.equal(before, it.parameters()))
-            held = it.compressor.state_dict()["memories"].get("residual", {"residual": {}})
+            held = local_state(it.compressor.engine)["memories"].get("residual", {"residual": {}})
             kept = held["residual"].values()
             held_finite.append(all(bool(torch.isfinite(tensor).all()) for tensor in kept))
         return skipped, held_finite, it.parameters(), len(list(kept)) > 0

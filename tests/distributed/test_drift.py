@@ -66,6 +66,34 @@ def test_it_can_be_repaired(new_team: NewTeam) -> None:
         assert torch.equal(parameters, answers[0][2])
 
 
+def thawed(on_ranks: list[int]) -> tuple[str, bool]:
+    """A layer that is trained from step 3 on, by a DDP model that was built while it was frozen."""
+    net = nn.Sequential(nn.Linear(20, 16), nn.Linear(16, 16), nn.Linear(16, 10))
+    for parameter in net.parameters():
+        nn.init.constant_(parameter, 0.1)
+    net[1].requires_grad_(False)
+    with wrap(net, "terngrad", check_every=5, keep_dense=()) as it:
+        try:
+            fit(it.model, 2)
+            if dist.get_rank() in on_ranks:
+                net[1].requires_grad_(True)
+            fit(it.model, 20, start=2)
+        except tw.ThinwireError as caught:
+            return f"{type(caught).__name__}: {caught}", True
+        return "", False
+
+
+@pytest.mark.parametrize("on_ranks", [[0, 1], [1]])
+def test_a_layer_thawed_after_ddp_was_built_is_told(new_team: NewTeam, on_ranks: list[int]) -> None:
+    """DDP does not send its gradients: every rank goes its own way."""
+    for error, _ in new_team(2).run(thawed, on_ranks):
+        assert error.startswith("DriftError: parameters have drifted apart: after 5 steps rank 1 and rank 0")
+        assert "in 2 of 6 tensors, first in 1.weight" in error
+        if on_ranks == [0, 1]:
+            assert "1.weight was frozen when DistributedDataParallel was built" in error
+            assert "wrap the net" in error
+
+
 def frozen_and_ignored() -> Tensor:
     """What DDP does not keep equal may differ: a frozen layer, and one it was told to ignore."""
     ignored, frozen, last = nn.Linear(20, 16), nn.Linear(16, 16), nn.Linear(16, 10)

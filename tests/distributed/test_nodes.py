@@ -21,6 +21,8 @@ from torch import Tensor
 from training import batch, few_steps, fit, loss_of, mlp, wrap
 
 import thinwire as tw
+from thinwire.auto.pilot import Stage
+from thinwire.exchange.packed_state import opened
 from thinwire.hooks.course import Piloted
 
 TWO: dict[str, Any] = {"hierarchy": 2}
@@ -209,14 +211,14 @@ def test_workers_with_different_plans(teams: Teams) -> None:
 def auto_run(steps: int, quickest: str) -> tuple[list[str], Tensor, str, int]:
     """The codec of every step under auto where this choice is the quickest; parameters, report, steps."""
     options: dict[str, Any] = {"link": LINK, "quality": "aggressive", **TWO}
-    table = {"dense": 0.1, "topk:0.01": 0.024, "topk:0.01 by nodes": 0.024, quickest: 0.02, OTHERS: 0.05}
+    table = {"dense": 0.1, "topk:0.01": 0.025, "topk:0.01 by nodes": 0.025, OTHERS: 0.05} | {quickest: 0.02}
     with few_steps(), wrap(wide(), "auto", **options) as it, own_clock(it, table):
         assert it.compressor is not None
         codecs = []
         for step in range(steps):
             fit(it.model, 1, step)
             codecs.append(it.compressor.report().codec)
-        gathered = it.compressor.state_dict(gather=True)
+        gathered = opened(it.compressor.state_dict(gather=True), rank=0)
         assert gathered["auto"]["decision"]["codec"] == quickest
         report = it.compressor.report()
         return codecs, it.parameters(), str(report), report.steps
@@ -239,7 +241,7 @@ def auto_without_a_link() -> tuple[Tensor, int, list[bool]]:
         assert it.compressor is not None
         course = it.compressor.course
         assert isinstance(course, Piloted)
-        course.pilot.begin_step = course.pilot.pace.begin  # type: ignore[method-assign]  # it steers nowhere
+        course.pilot._stage = Stage("dense", 100, 0)  # it does nothing by itself
         fit(it.model, 1)
         passed = []
         held, unheld, nested = "topk:0.01", "terngrad", "topk:0.01 by nodes"

@@ -14,6 +14,7 @@ from rank import Failure
 from torch import Tensor
 from training import fit, mlp, wrap
 
+from thinwire.exchange.packed_state import opened
 from thinwire.exchange.state import STATE_VERSION
 
 FIRST, SECOND = 3, 4
@@ -95,14 +96,14 @@ def gathered_state(codec: str, options: dict[str, Any]) -> dict[str, Any]:
     with wrap(mlp(), codec, **options) as it:
         assert it.compressor is not None
         fit(it.model, FIRST)
-        return it.compressor.state_dict(gather=True)
+        return dict(opened(it.compressor.state_dict(gather=True), rank=0))
 
 
 def loaded_and_gathered(codec: str, options: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
     with wrap(mlp(), codec, **options) as it:
         assert it.compressor is not None
         it.compressor.load_state_dict(state)
-        return it.compressor.state_dict(gather=True)
+        return dict(opened(it.compressor.state_dict(gather=True), rank=0))
 
 
 def held_back(state: dict[str, Any], name: str) -> Tensor:
@@ -125,7 +126,7 @@ def state_of(seed: int, codec: str) -> dict[str, Any]:
     with wrap(mlp(), codec, seed=seed) as it:
         assert it.compressor is not None
         fit(it.model, 1)
-        return it.compressor.state_dict()
+        return dict(opened(it.compressor.state_dict(), dist.get_rank()))
 
 
 def refusal_of(state: Any) -> tuple[Failure, bool] | None:
@@ -138,6 +139,13 @@ def refusal_of(state: Any) -> tuple[Failure, bool] | None:
         before = compressor.state_dict()
         failure = failure_of(lambda: compressor.load_state_dict(state))
         return failure, before == compressor.state_dict()
+
+
+def test_a_damaged_state_is_refused(teams: Teams) -> None:
+    failure, unchanged = teams(2).run(refusal_of, {"state of all ranks": b"\x09\0\0\0\0\0\0\0{broken"})[0]
+    assert failure.kinds[0] == "StateError", failure.trace
+    assert "damaged" in failure.text
+    assert unchanged
 
 
 def wrong_states(team: Team) -> dict[str, tuple[Any, list[str]]]:

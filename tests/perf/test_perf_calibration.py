@@ -13,10 +13,11 @@ import torch
 from own_time import OwnTime
 from thinwire.errors import LabError
 from thinwire.groups import emulated
+from thinwire.groups.base import Group
 from thinwire.groups.emulated import Emulated
 from thinwire.groups.emulated import Link as EmulatedLink
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.perf import collectives, link_probe, measured, store
+from thinwire.perf import collectives, measured, store
 from thinwire.perf.buckets import ddp_buckets
 from thinwire.perf.calibration import MAX_AGE_S, Calibration
 from thinwire.perf.codec_probe import Load, Timed, _coefficients
@@ -79,9 +80,9 @@ def test_a_pace_never_falls_and_refuses_nonsense() -> None:
 
 
 def test_what_was_measured_goes_before_the_formula() -> None:
-    link = replace(link_named("1gbit"), paces=(Pace(ALL_TO_ALL, (1,), (7.0,)),))
+    link = replace(link_named("1gbit"), paces=(Pace(ALL_TO_ALL, (1 << 20,), (7.0,)),))
     topology = Topology(4, 1, link, link)
-    assert collectives.seconds(topology, Act(ALL_TO_ALL, 1)) == 7.0
+    assert collectives.seconds(topology, Act(ALL_TO_ALL, 100)) == 7.0
     assert collectives.seconds(topology, Act(ALL_GATHER, SMALL_BYTES)) == 7.0  # goes straight to every peer
     formula = collectives.all_gather(topology, SMALL_BYTES + 1)
     assert collectives.seconds(topology, Act(ALL_GATHER, SMALL_BYTES + 1)) == formula
@@ -226,13 +227,16 @@ def test_all_ranks_hold_the_same_numbers_and_phases_are_apart() -> None:
     assert {pace.kind for pace in one.link.paces} == set(EXCHANGE)
 
 
+def _quiet_probe(group: Group, own_time: OwnTime) -> Calibration:
+    return probe_link(group, seconds=0.8, company=False, clock=own_time.perf_counter)
+
+
 def test_the_probe_finds_an_emulated_link(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rings walk 2 (p-1) hops, messages to all one; both at the rate of the link."""
     own_time = OwnTime()
-    for module in (emulated, link_probe):
-        monkeypatch.setattr(module, "time", own_time)
+    monkeypatch.setattr(emulated, "time", own_time)
     link = EmulatedLink("100mbit", latency_s=0.005)
-    made = run_ranks(2, lambda group: probe_link(Emulated(group, link), seconds=0.8, company=False))[0]
+    made = run_ranks(2, lambda group: _quiet_probe(Emulated(group, link), own_time))[0]
     ring, straight = made.link.pace(ALL_REDUCE), made.link.pace(ALL_TO_ALL)
     assert ring is not None
     assert straight is not None

@@ -17,7 +17,7 @@ def compare(
     *,
     codecs: Annotated[
         str, typer.Option(help="Codecs, the first is the baseline; separated by commas.")
-    ] = "ddp,terngrad",
+    ] = "ddp,auto",
     seeds: Annotated[int, typer.Option(help="Runs of every codec, each with a seed of its own.")] = 1,
     records: Annotated[
         Path | None,

@@ -15,7 +15,8 @@ def demo(
     """Train a small CNN on digits with 4 workers over slow links: first plain DDP, then TernGrad.
 
     It takes about a minute on two cores and downloads nothing. As root the links are real ones between
-    network namespaces, shaped by the kernel; otherwise thinwire emulates them.
+    network namespaces, shaped by the kernel; otherwise thinwire emulates them. The codec is named, since auto
+    would spend a good part of so short a run on its trials.
 
     \b
     Examples:

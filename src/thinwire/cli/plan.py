@@ -26,7 +26,10 @@ def plan(
     ] = "alexnet",
     codec: Annotated[
         str | None,
-        typer.Option(help='The codec, such as terngrad or fp16; options behind @: "... @ memory=none".'),
+        typer.Option(
+            help="The codec, such as fp16; terngrad if none is named, as nobody knows what auto would take. "
+            'Options behind @: "... @ memory=none".'
+        ),
     ] = None,
     workers: Annotated[int, typer.Option(help="Number of workers.", min=1)] = 4,
     as_json: Annotated[

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import typer
 
+GLUE = "\0"  # a blank at which no line is broken
+FIRST_LEAST = 24  # characters that the first column must have; its texts are broken if they are longer
 Column = tuple[str, Callable[[Any], str]]  # its heading, and a row's text in it
 
 
@@ -39,20 +42,53 @@ def print_json_rows(rows: Iterable[Any]) -> None:
 def print_table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], title: str, narrow: bool = False, **style: Any
 ) -> None:
-    """A table whose texts are shown as they are; `narrow` makes room for many columns."""
+    """A table whose texts are shown as they are; `narrow` makes room for many columns.
+
+    Figures are never cut: the first column gives way, and where that is not enough every row is a paragraph.
+    """
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     if narrow:
         style |= {"box": None, "pad_edge": False, "collapse_padding": True}
-    table = Table(title=escape(title), title_justify="left", **style)
-    for index, head in enumerate(heads):
-        justify: Any = "left" if index == 0 else "right"
-        table.add_column(head, justify=justify, no_wrap=narrow and index == 0)
-    for row in rows:
+    table, cells, console = Table(title=escape(title), title_justify="left", **style), list(rows), Console()
+    widths = _widths(heads, cells, console.width - (1 if narrow else 3) * len(heads) - 1)
+    if widths is None:
+        console.print(escape(title), style=style.get("title_style", "italic"), highlight=False)
+        for row in cells:
+            console.print(escape(_paragraph(heads, row, console.width)), highlight=False, soft_wrap=True)
+        return
+    for index, (head, width) in enumerate(zip(heads, widths, strict=True)):
+        table.add_column(head, justify="left" if index == 0 else "right", width=width, overflow="fold")
+    for row in cells:
         table.add_row(*map(escape, row))
-    Console().print(table)
+    console.print(table)
+
+
+def _widths(heads: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
+    """Of columns that fit: as wide as their texts, or with texts broken; None if figures would be."""
+    columns = [[row[index] for row in rows] for index in range(len(heads))]
+    natural = [max(map(len, (head, *cells))) for head, cells in zip(heads, columns, strict=True)]
+    if sum(natural) <= room:
+        return natural
+    least = [max(map(_unbroken, (head, *cells))) for head, cells in zip(heads, columns, strict=True)]
+    left = room - sum(least[1:])
+    return None if left < min(natural[0], FIRST_LEAST) else [min(natural[0], left), *least[1:]]
+
+
+def _unbroken(text: str) -> int:
+    """How wide a column must be for it: words may be broken between, figures may not."""
+    return max(map(len, text.split()), default=0) if text[:1].isalpha() else len(text)
+
+
+def _paragraph(heads: Sequence[str], row: Sequence[str], width: int) -> str:
+    """The first cell, and the others with their heads below it."""
+    told = "; ".join(
+        f"{head} {cell}".replace(" ", GLUE) for head, cell in zip(heads[1:], row[1:], strict=True) if cell
+    )
+    wrapped = textwrap.wrap(told, width - 2, break_on_hyphens=False)
+    return "\n".join([*textwrap.wrap(row[0], width), *(f"  {line}" for line in wrapped)]).replace(GLUE, " ")
 
 
 def with_quartiles(median: float, quartiles: Sequence[float], unit: str, digits: int) -> str:

@@ -19,9 +19,9 @@ def train(
     codec: Annotated[
         str,
         typer.Option(
-            help='How gradients travel: terngrad, topk:0.01, auto, ddp, ...; options: "@ memory=none".'
+            help='How gradients travel: auto, terngrad, topk:0.01, ddp, ...; options: "@ memory=none".'
         ),
-    ] = "terngrad",
+    ] = "auto",
     run: RunOptions,
     checkpoint: Annotated[
         Path | None, typer.Option(help="File to save the run in, at its end and as below.")

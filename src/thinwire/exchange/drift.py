@@ -18,13 +18,15 @@ ACTIONS = ("raise", "warn", "repair")
 _ROW = 4096  # words that are added before they are weighted by their context
 _ODD = 0x1E3779B97F4A7C15  # weights of rows are its odd multiples
 _REPAIR_BYTES = 1 << 22
+_FROZEN = 0  # stands for the digest of a tensor that nobody trains, and whose ranks may differ
 
 
 class DriftCheck:
     """Compares the parameters of all ranks now and then.
 
-    1. every rank adds up its parameters' bits (`digest`) and all gather 16 bytes: the digest, and whether the
-       rank only shadows the others (it has run out of inputs, `Join`: its parameters are old, nobody's fault)
+    1. every rank adds up the bits (`digest`) of its parameters, without those that are frozen by then, and
+       all gather 16 bytes: the digest, and whether the rank only shadows the others (it has run out of
+       inputs, `Join`: its parameters are old, nobody's fault)
     2. equal: nothing happens. Else the digests of all tensors are gathered, which name the tensor
     3. on_drift="raise": DriftError on all ranks; "warn": a warning; "repair": a warning, and everybody takes
        the parameters of rank 0. What optimizers hold may have drifted as well, and is not repaired
@@ -44,14 +46,16 @@ class DriftCheck:
         if on_drift not in ACTIONS:
             raise PlanError(f'on_drift="{on_drift}" is unknown: known are {", ".join(ACTIONS)}')
         self.group, self.every, self.on_drift = group, every, on_drift
-        self._named = [(name, weakref.ref(tensor)) for name, tensor in named]  # the model's, not ours
+        known = list(named)
+        self._named = [(name, weakref.ref(tensor)) for name, tensor in known]  # the model's, not ours
+        self._frozen = {name for name, tensor in known if not tensor.requires_grad}  # DDP does not send these
 
     def check(self, step: int, shadowing: bool = False) -> None:
         """Collective, after step number `step`; does nothing in most of them."""
         if self.group.size == 1 or self.every == 0 or step % self.every:
             return
         tensors = [(name, tensor) for name, ref in self._named if (tensor := ref()) is not None]
-        own = [digest(tensor) for _, tensor in tensors]
+        own = [digest(tensor) if tensor.requires_grad else _FROZEN for _, tensor in tensors]
         whole = int.from_bytes(
             hashlib.blake2b(repr(own).encode(), digest_size=8).digest(), "little", signed=True
         )
@@ -69,6 +73,12 @@ class DriftCheck:
             f"{self.group.global_rank(0)} hold other bits in {len(differing)} of {len(tensors)} tensors, "
             f"first in {tensors[differing[0]][0]}"
         )
+        thawed = [name for index in differing if (name := tensors[index][0]) in self._frozen]
+        if thawed:
+            text += (
+                f"; {thawed[0]} was frozen when DistributedDataParallel was built, which does not send its "
+                "gradients: wrap the net in a new one behind requires_grad_(True)"
+            )
         if self.on_drift == "raise":
             raise DriftError(
                 f"{text}; look for what differs between the ranks (docs/reliability.md), or pass "
@@ -129,5 +139,5 @@ def drift_check(group: Group, module: nn.Module | None, every: int | None, on_dr
             )
         return DriftCheck(group, (), 0, on_drift)
     ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
-    named = [(n, p) for n, p in module.named_parameters() if p.requires_grad and n not in ignored]
+    named = [(n, p) for n, p in module.named_parameters() if n not in ignored]
     return DriftCheck(group, named, CHECK_EVERY if every is None else every, on_drift)

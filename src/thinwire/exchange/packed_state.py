@@ -1,16 +1,54 @@
-"""A state as bytes that hold no code: JSON for plain values, the tensors end to end behind it."""
+"""A state as bytes that hold no code: JSON for plain values, the tensors end to end behind it.
+
+Users get states in this form, under a key that names the rank: torch.distributed.checkpoint keeps one of the
+values that ranks save under the same key, and loads only what a fresh compressor, which holds nothing yet,
+has keys for.
+"""
 
 from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from thinwire.errors import StateError
+
+ALL = "state of all ranks"
 _HEAD = struct.Struct("<q")  # bytes of the JSON
 _TENSOR = "tensor"
+
+
+def own_key(rank: int) -> str:
+    """Torch names it where a checkpoint has no such rank: hence the way out in it."""
+    return f"state of rank {rank} alone (state_dict(gather=True) has all)"
+
+
+def sealed(state: dict[str, Any], rank: int) -> dict[str, Any]:
+    """A state as users get it: one entry, which DCP keeps apart from those of other ranks."""
+    return {ALL if state.get("gathered") else own_key(rank): pack_state(state)}
+
+
+def opened(state: Mapping[str, Any], rank: int) -> Mapping[str, Any]:
+    """The state in what `sealed` made: of all ranks, or of this one; anything else as it is.
+
+    >>> opened(sealed({"step": 3, "rank": 1}, rank=1), rank=1)
+    {'step': 3, 'rank': 1}
+    """
+    if not isinstance(state, Mapping):
+        return state
+    packed = [state[key] for key in (ALL, own_key(rank), *state) if key in state]
+    if not packed or not isinstance(packed[0], bytes | bytearray):
+        return state
+    try:
+        return unpack_state(bytes(packed[0]))
+    except (ValueError, struct.error, TypeError, KeyError, RuntimeError) as error:
+        raise StateError(
+            f"the state of a compressor is damaged ({error}): load another checkpoint"
+        ) from error
 
 
 def pack_state(state: dict[str, Any]) -> bytes:

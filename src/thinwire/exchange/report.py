@@ -64,7 +64,8 @@ class Report:
     """What one worker sent in its steps.
 
     `bits_per_element` counts all bits that a worker sends for an element, in both directions: fp32 by ring
-    all-reduce is 2 (N-1)/N times 32. `other_bytes` went beside the steps: comparing plans, saving states.
+    all-reduce is 2 (N-1)/N times 32. The `ratio` is against gradients as they are, in their own dtype.
+    `other_bytes` went beside the steps: comparing plans, saving states.
     """
 
     codec: str
@@ -86,10 +87,11 @@ class Report:
     per_node: int = 1  # workers in a node; beyond 1 all other bytes are those between nodes
     leads: bool = True  # this worker exchanges with other nodes
     node_bytes_per_step: float = 0.0  # raw, inside the node
+    plain_name: str = "fp32"  # what gradients are, if all are alike: "fp32", "bf16", ...; else "plain"
 
     @property
     def ratio(self) -> float:
-        """How many times fewer bytes than an fp32 ring all-reduce; 1 if nothing travels."""
+        """How many times fewer bytes than a ring all-reduce of gradients as they are; 1 if none travel."""
         return self.dense_bytes_per_step / self.bytes_per_step if self.bytes_per_step else 1.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -123,7 +125,8 @@ class Report:
             *self._steered(),
             *self.auto.splitlines(),
             "",
-            f"bits: sent per element, in both directions; fp32 all-reduce sends {self.dense_bits:.0f}",
+            f"bits: sent per element, in both directions; {self.plain_name} all-reduce sends "
+            f"{self.dense_bits:.0f}",
         ]
         width = max((len(layer.name) for layer in self.layers), default=4)
         lines.append(
@@ -140,9 +143,9 @@ class Report:
 
     @property
     def dense_bits(self) -> float:
-        """Bits per element that one worker sends in a ring all-reduce of fp32."""
-        exchanging = self.world // self.per_node
-        return 32 * 2 * (exchanging - 1) / exchanging
+        """Bits per element that one worker sends in a ring all-reduce of the gradients as they are."""
+        numel = sum(layer.numel for layer in self.layers)
+        return 8 * self.dense_bytes_per_step / max(1, numel)
 
     def _sent(self) -> str:
         if not self.leads:
@@ -151,7 +154,7 @@ class Report:
         beside = f"; {self.other_bytes:,} bytes beside the steps" if self.other_bytes else ""
         return (
             f"{self.bytes_per_step:,.0f} bytes a step from each {kind}, "
-            f"{self.ratio:.2f}x fewer than fp32 all-reduce{beside}"
+            f"{self.ratio:.2f}x fewer than {self.plain_name} all-reduce{beside}"
         )
 
     def _hierarchy(self) -> list[str]:

@@ -15,7 +15,7 @@ def report_of(engine: Engine, node: Node, plan: Plan, codec: str, auto: str = ""
     """`codec` and `auto` are texts for people: what the codec is called, and why auto took it."""
     steps, layers, steering = max(1, engine.statistics.steps), layer_reports(engine), engine.steering
     phases = filter(None, plan.phases(engine.finite_steps, engine.learned))
-    numel = sum(layer.numel for layer in layers)
+    dense_bytes = sum(layer.dense_bytes for layer in list(engine.statistics.layers.values()))
     return Report(
         codec=codec,
         world=plan.world * plan.per_node,
@@ -25,7 +25,8 @@ def report_of(engine: Engine, node: Node, plan: Plan, codec: str, auto: str = ""
         other_bytes=engine.group.aside_bytes,
         phase=", ".join(dict.fromkeys(phases)),
         ahead=ahead(plan, engine.finite_steps),
-        dense_bytes_per_step=all_reduce_bytes(4 * numel, plan.world),
+        dense_bytes_per_step=all_reduce_bytes(dense_bytes, plan.world),
+        plain_name=plan.plain_name,
         seconds=dict(engine.clock.seconds),
         layers=layers,
         control=None if plan.control is None else control_text(plan.control),

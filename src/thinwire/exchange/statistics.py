@@ -23,6 +23,7 @@ class LayerStatistics:
     name: str
     numel: int
     codec: str
+    dense_bytes: int = 0  # of its gradient as it is
     sent_bytes: float = 0.0
     exchanges: int = 0
     error_energy: float = 0.0
@@ -80,7 +81,7 @@ class Statistics:
         shares = tensor_bytes(lanes)
         for lane in lanes:
             for spec in lane.layout.specs:
-                fresh = LayerStatistics(spec.name, spec.numel, str(lane.codec))
+                fresh = LayerStatistics(spec.name, spec.numel, str(lane.codec), spec.nbytes)
                 layer = self.layers.setdefault(spec.name, fresh)
                 layer.codec = fresh.codec  # the one of now: plans may be switched
                 yield layer, shares[spec.name]

@@ -12,6 +12,7 @@ from torch import Tensor
 SMALL_BYTES = 16384  # at most so many bytes go straight to every peer: one hop, not a walk around the ring
 
 LEFT = "leave"  # the operation of a rank that has ended in good order
+ABSENT = "roll call"  # that of a rank which did not make a call that others made
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,22 @@ class Group(ABC):
 
     def connect(self) -> None:  # noqa: B027  most groups are born connected
         """Finds the other ranks; before this only `rank`, `size`, `confess` and `close` mean something."""
+
+    def announce(self, what: str) -> None:  # noqa: B027  ranks of one process call what the process calls
+        """This rank calls something that every rank must call before its next exchange."""
+
+    def await_calls(self) -> None:  # noqa: B027
+        """Waits until every rank has made the calls that this one made; an error if one will not."""
+
+    def begin_exchange(self) -> None:  # noqa: B027
+        """Before the first bucket of a step: an error if a peer waits for a call of this rank."""
+
+    def go_outside(self) -> None:  # noqa: B027
+        """The step that has begun goes DDP's own way."""
+
+    def absent(self) -> tuple[str, list[int]] | None:
+        """The last call that not all ranks made, and which did not."""
+        return None
 
     @abstractmethod
     def all_reduce(self, tensor: Tensor) -> Pending:

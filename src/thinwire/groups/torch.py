@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -14,10 +16,11 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed import distributed_c10d
 
 from thinwire.errors import PlanError
-from thinwire.groups.base import LEFT, Confession, Group
+from thinwire.groups.base import ABSENT, LEFT, Confession, Group
 from thinwire.groups.collectives import Collectives
 from thinwire.groups.making import Making
 from thinwire.groups.meeting import Meeting
+from thinwire.groups.standstill import Standstill
 from thinwire.groups.torch_part import TorchPart
 from thinwire.groups.witness import Door, Witness
 
@@ -26,6 +29,10 @@ _CONFESSION_MAX_S = 10.0
 _LATE_S = 2.0  # a peer in a collective of DDP fails after the full timeout, and may have begun later
 _WORDS_OF_GLOO = ("gloo/", "Application timeout caused pair closure", "Connection closed by peer")
 _GLANCE_S = 0.05  # between two looks whether all peers are still there
+_WAKE_S = 1.0  # a rank that waits for a call wakes now and then, so that it can be interrupted
+_STANDSTILL_S = (
+    5.0  # a rank that waits so long in a collective with one that waits for its call will not come
+)
 
 
 class TorchGroup(Collectives):
@@ -47,6 +54,9 @@ class TorchGroup(Collectives):
         self._meeting = Meeting(parent)
         self._witness: Witness | None = None
         self._parts: list[TorchPart] = []
+        self._standstill = Standstill(threading.get_ident(), _STANDSTILL_S)
+        self._outside = False  # the step under way goes DDP's own way
+        self._over = False  # somebody has failed
 
     def connect(self) -> None:
         if self._made is not None:
@@ -58,6 +68,8 @@ class TorchGroup(Collectives):
         with contextlib.closing(Door(_store_host())) as door:
             cards = self._meeting.attend(door.card(), patience_s)
             self._witness = door.witness(self.rank, cards, confession_s + _LATE_S)
+        look = weakref.WeakMethod(self._look)  # the witness' thread must not keep the group
+        self._witness.heard = lambda: (look() or _nothing)()
         self._made = self._connected(self._ranks, name, patience_s)
 
     def part(self, ranks: Sequence[int], inside: bool = False) -> Group:
@@ -82,11 +94,78 @@ class TorchGroup(Collectives):
     def ended(self) -> Mapping[int, Confession | None]:
         return {} if self._witness is None else self._witness.ended()
 
+    def announce(self, what: str) -> None:
+        if self._witness is not None:
+            self._witness.call(what)
+
+    def await_calls(self) -> None:
+        if self._witness is None:
+            return
+        witness, roll = self._witness, self._witness.roll
+        deadline = time.monotonic() + _timeout_s(self._group)
+        with witness.news:
+            while roll.awaited and not witness.ended() and time.monotonic() < deadline:
+                self._refuse_disagreement()
+                witness.news.wait(_WAKE_S)
+            self._refuse_disagreement()
+            if roll.awaited:
+                raise RuntimeError("not all ranks have made the same calls")
+
+    def begin_exchange(self) -> None:
+        if self._witness is None:
+            return
+        with self._witness.news:
+            self._outside = False
+            self._witness.roll.begin()
+            passed_by, waits = self._witness.roll.passed_by, bool(self._witness.roll.awaited)
+        if passed_by is not None:
+            raise RuntimeError(f"another rank waits in {passed_by.what}")
+        if waits:
+            self.await_calls()
+
+    def go_outside(self) -> None:
+        self._outside = True
+
+    def absent(self) -> tuple[str, list[int]] | None:
+        return None if self._witness is None else self._witness.roll.absent()
+
+    def _look(self) -> None:
+        """On the witness' thread, while a peer waits for a call of this rank: in vain, and all fail."""
+        assert self._witness is not None
+        with self._witness.news:
+            roll = self._witness.roll
+            still = any(self._standstill.waits_for(self._ranks[peer]) for peer in roll.open_calls)
+            if still and roll.passed_by is None:
+                roll.wait_elsewhere()
+            passed_by, outside = roll.passed_by, still or self._outside
+        if passed_by is None or self._over:
+            return
+        if outside:  # this rank waits in DDP's group, where it will never be met
+            self._witness.tell(Confession(ABSENT, passed_by.what, own=True))
+            hang_up(self._parent)
+        else:
+            self.abort()
+
+    def _refuse_disagreement(self) -> None:
+        assert self._witness is not None
+        found = self._witness.roll.disagreement()
+        if found is not None:
+            told = ", ".join(f"rank {self._ranks[rank]} {what}" for rank, what in sorted(found[0].items()))
+            raise PlanError(
+                f"ranks call different things between two steps: {told}; call the same ones on every rank, "
+                "in the same order"
+            )
+
     def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
+        self._over = True
         self.abort()  # peers that wait for this rank fail now, and confess too
         if self._witness is None:
             self._meeting.decline(confession)
             return {self.rank: confession}
+        with self._witness.news:
+            passed_by = self._witness.roll.passed_by
+        if passed_by is not None and not confession.own:
+            return self._witness.trade(Confession(ABSENT, passed_by.what, own=True))
         if confession.own:  # nothing to find out
             self._witness.tell(confession)
             return {self.rank: confession}
@@ -150,6 +229,10 @@ def _timeout_s(group: dist.ProcessGroup) -> float:
     backend = group._get_backend(torch.device("cuda" if dist.get_backend(group) == "nccl" else "cpu"))
     timeout: timedelta = backend.options._timeout
     return timeout.total_seconds()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _store_host() -> str | None:

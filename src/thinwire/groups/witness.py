@@ -1,4 +1,7 @@
-"""A witness: plain connections between all ranks, over which they tell each other why an exchange failed."""
+"""A witness: plain connections between all ranks, over which they tell each other why an exchange failed.
+
+They also tell what they call that all ranks must call (roll_call.py): who trains on hears of it there.
+"""
 
 from __future__ import annotations
 
@@ -7,87 +10,142 @@ import json
 import secrets
 import selectors
 import socket
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from thinwire.groups.base import LEFT, UNREACHED, Confession
+from thinwire.groups.roll_call import Call, RollCall
 
 TEXT_MAX = 600
 LETTER_MAX = 8192  # bytes of a confession; json makes at most 6 of a character
 GRACE_S = 1.0  # once somebody is found at fault the others have so long to say something too
 CONNECT_S = 2.0  # for each address of a peer
+GLANCE_S = 1.0  # between two looks at what this rank does while a peer waits for its call
+_CALL = "call"  # instead of an operation: a letter that is no confession
 
 
 class Witness:
-    """One TCP connection to every peer, over which nothing travels until a rank fails or leaves.
+    """One TCP connection to every peer, over which nothing travels until a rank calls, fails or leaves.
 
-    It needs no thread and no store. The kernel keeps what a peer said before it ended, and tells when its
+    It needs no store. The kernel keeps what a peer said before it ended, and tells when its
     process is gone: a peer that ended without a word is at fault, whatever the others did because of it.
+    A thread listens, and sleeps while nobody says anything: `heard` is called on it for every call of a peer,
+    and every `GLANCE_S` while such a call is not answered.
     """
 
     def __init__(self, rank: int, size: int, sockets: Mapping[int, socket.socket], patience_s: float) -> None:
         self._rank, self._size = rank, size
         self.patience_s = patience_s  # for what peers have to say
+        self.roll = RollCall(rank, (rank, *sockets))
+        self.heard: Callable[[], None] = lambda: None
         self._sockets = dict(sockets)
-        self._heard: dict[int, bytes] = dict.fromkeys(self._sockets, b"")
+        self._unread: dict[int, bytes] = dict.fromkeys(self._sockets, b"")
+        self._found: dict[int, Confession | None] = {}  # by peer: its first confession, or that it is gone
+        self.news = threading.Condition(threading.RLock())  # guards all of this, and the roll
+        self._bell, self._ear = socket.socketpair()  # wakes the thread
         for connection in self._sockets.values():
             connection.setblocking(False)
+        self._thread = threading.Thread(target=self._listen, name="thinwire witness", daemon=True)
+        self._thread.start()
 
     def trade(self, confession: Confession) -> Mapping[int, Confession | None]:
         """What every rank has to say: None for one that ended without a word, nothing for a silent one."""
-        found: dict[int, Confession | None] = {
-            rank: UNREACHED for rank in range(self._size) if rank not in self._sockets
-        }
-        found[self._rank] = confession
-        waiting = [peer for peer in self._sockets if not self._listen(peer, found)]
+        with self.news:
+            self._read_all()
         self.tell(confession)
         deadline = time.monotonic() + self.patience_s
-        with selectors.DefaultSelector() as selector:
-            for peer in waiting:
-                selector.register(self._sockets[peer], selectors.EVENT_READ, peer)
-            while selector.get_map() and (left := deadline - time.monotonic()) > 0:
-                if _at_fault(found):
+        with self.news:
+            while len(self._found) < len(self._sockets) and (left := deadline - time.monotonic()) > 0:
+                if _at_fault({**self._found, self._rank: confession}):
                     left = min(left, GRACE_S)
                     deadline = min(deadline, time.monotonic() + left)
-                for key, _ in selector.select(left):
-                    if self._listen(key.data, found):
-                        selector.unregister(key.fileobj)
-        return found
+                self.news.wait(left)
+            unreached = (rank for rank in range(self._size) if rank not in self._unread)
+            return {**dict.fromkeys(unreached, UNREACHED), **self._found, self._rank: confession}
 
     def ended(self) -> Mapping[int, Confession | None]:
-        """Peers that have said something or are gone (None); waits for nothing."""
-        found: dict[int, Confession | None] = {}
-        for peer in self._sockets:
-            self._listen(peer, found)
-        return found
+        """Peers that have said why they ended, or are gone (None); waits for nothing."""
+        with self.news:
+            self._read_all()
+            return dict(self._found)
 
     def tell(self, confession: Confession) -> None:
         """Says it to every peer; none is waited for."""
-        text = json.dumps([confession.operation, confession.text[:TEXT_MAX], confession.own])
-        for connection in self._sockets.values():
-            with contextlib.suppress(OSError):  # that peer is gone
-                connection.send(f"{text}\n".encode())
+        self._send([confession.operation, confession.text[:TEXT_MAX], confession.own])
+
+    def call(self, what: str) -> None:
+        """This rank calls something that every rank must call; the peers hear of it."""
+        with self.news:
+            call = self.roll.make(what)
+        self._send([_CALL, call.what, call.begun])
 
     def close(self) -> None:
-        for connection in self._sockets.values():
+        with contextlib.suppress(OSError):
+            self._bell.send(b".")
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        for connection in (*self._sockets.values(), self._bell, self._ear):
             connection.close()
         self._sockets.clear()
 
-    def _listen(self, peer: int, found: dict[int, Confession | None]) -> bool:
-        """Whether all is known about a peer: its first confession, or that there will be none."""
+    def _send(self, letter: list[Any]) -> None:
+        line = f"{json.dumps(letter)}\n".encode()
+        with self.news:
+            for connection in self._sockets.values():
+                with contextlib.suppress(OSError):  # that peer is gone
+                    connection.send(line)
+
+    def _listen(self) -> None:
+        """The thread: until `close` rings."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._ear, selectors.EVENT_READ)
+            for peer, connection in self._sockets.items():
+                selector.register(connection, selectors.EVENT_READ, peer)
+            waits: float | None = None
+            while True:
+                ready = selector.select(waits)
+                if any(key.data is None for key, _ in ready):
+                    return
+                with self.news:
+                    for key, _ in ready:
+                        if self._read(key.data):
+                            selector.unregister(key.fileobj)
+                    waits = GLANCE_S if self.roll.open_calls else None
+                    self.news.notify_all()
+                if waits:
+                    self.heard()
+
+    def _read_all(self) -> None:
+        for peer in self._sockets:
+            self._read(peer)
+
+    def _read(self, peer: int) -> bool:
+        """Takes in what a peer has said; whether it is gone."""
+        gone = False
         try:
-            while b"\n" not in self._heard[peer] and len(self._heard[peer]) < LETTER_MAX:
-                chunk = self._sockets[peer].recv(LETTER_MAX)
-                if not chunk:
-                    break
-                self._heard[peer] += chunk
+            while chunk := self._sockets[peer].recv(LETTER_MAX):
+                self._unread[peer] += chunk
+            gone = True
         except BlockingIOError:
-            return False
-        except OSError:  # reset: its process is gone
             pass
-        found[peer] = _read(self._heard[peer])
-        return True
+        except OSError:  # reset: its process is gone
+            gone = True
+        *lines, self._unread[peer] = self._unread[peer].split(b"\n")
+        for line in lines:
+            self._take(peer, line)
+        if gone:
+            self._found.setdefault(peer, None)
+        return gone
+
+    def _take(self, peer: int, line: bytes) -> None:
+        with contextlib.suppress(ValueError, TypeError):
+            first, text, last = json.loads(line)
+            if first == _CALL:
+                self.roll.heard(peer, Call(str(text), int(last)))
+            else:
+                self._found.setdefault(peer, Confession(str(first), str(text), bool(last)))
 
 
 class Door:
@@ -152,13 +210,3 @@ def _at_fault(found: Mapping[int, Confession | None]) -> bool:
         return True
     said = [one for one in found.values() if one is not None]
     return any(one.own for one in said) and not any(one.waited for one in said)
-
-
-def _read(heard: bytes) -> Confession | None:
-    line, newline, _ = heard.partition(b"\n")
-    if not newline:
-        return None
-    with contextlib.suppress(ValueError, TypeError):
-        operation, text, own = json.loads(line)
-        return Confession(str(operation), str(text), bool(own))
-    return None

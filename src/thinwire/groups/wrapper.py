@@ -68,6 +68,21 @@ class WrappedGroup(Group):
     def part(self, ranks: Sequence[int], inside: bool = False) -> Group:
         return self.inner.part(ranks, inside)
 
+    def announce(self, what: str) -> None:
+        self.inner.announce(what)
+
+    def await_calls(self) -> None:
+        self.inner.await_calls()
+
+    def begin_exchange(self) -> None:
+        self.inner.begin_exchange()
+
+    def go_outside(self) -> None:
+        self.inner.go_outside()
+
+    def absent(self) -> tuple[str, list[int]] | None:
+        return self.inner.absent()
+
     def global_rank(self, rank: int) -> int:
         return self.inner.global_rank(rank)
 

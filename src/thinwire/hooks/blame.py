@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from thinwire.clock import COMPARE, CONNECT, NODE, OUTSIDE
+from thinwire.clock import COMPARE, CONNECT, NODE, OUTSIDE, ROLL_CALL
 from thinwire.errors import DriftError, PeerError, PlanError
-from thinwire.groups.base import LEFT, UNREACHED, Confession, Group
+from thinwire.groups.base import ABSENT, LEFT, UNREACHED, Confession, Group
 
-_ON_THE_WIRE = frozenset({"agree", "travel", NODE, COMPARE, CONNECT, OUTSIDE})
+_ON_THE_WIRE = frozenset({"agree", "travel", NODE, COMPARE, CONNECT, OUTSIDE, ROLL_CALL})
 
 _STEPS = "look at its log; all ranks must make the same number of steps, or use torch's Join"
 
@@ -20,7 +20,7 @@ def explain(error: Exception, operation: str, group: Group) -> Exception:
     2. An error on the wire is most likely a peer's: every rank says what it saw; the silent one is to blame.
     3. Any other error is this rank's own: the peers are told, and see it named.
     """
-    if isinstance(error, PlanError | DriftError) and operation == COMPARE:
+    if isinstance(error, PlanError | DriftError) and operation in (COMPARE, ROLL_CALL):
         return error
     if isinstance(error, PeerError) and operation == CONNECT:
         return error
@@ -40,7 +40,7 @@ def _sentence(confessions: Mapping[int, Confession | None], operation: str, grou
         if confession is not None and confession.own
     ]
     for rank, confession in spoken:
-        if confession.operation != LEFT:
+        if confession.operation not in (LEFT, ABSENT):
             named = group.global_rank(rank)
             return f'rank {named} failed in operation "{confession.operation}": {confession.text}'
     failed = f'exchange failed in operation "{operation}"'
@@ -48,6 +48,9 @@ def _sentence(confessions: Mapping[int, Confession | None], operation: str, grou
     gone = [rank for rank, confession in confessions.items() if confession is None]
     if gone:
         return f"{failed}: {_ranks(gone, group)} closed the connection or died; {advice}"
+    absent = group.absent()
+    if absent and (operation == ROLL_CALL or any(said.operation == ABSENT for _, said in spoken)):
+        return _absence(*absent, group)
     silent = set(range(group.size)) - set(confessions)
     waited = any(confession is not None and confession.waited for confession in confessions.values())
     if not (silent and waited):  # else who left had done its part, for its connections did not fail
@@ -63,6 +66,14 @@ def _sentence(confessions: Mapping[int, Confession | None], operation: str, grou
     return (
         f"{failed} although all {group.size} ranks are alive: {mine.text if mine else ''}; "
         "a link broke or was too slow for the group's timeout"
+    )
+
+
+def _absence(what: str, absent: list[int], group: Group) -> str:
+    present = set(range(group.size)) - set(absent)
+    return (
+        f"{_ranks(absent, group)} did not call {what}, {_ranks(present, group)} did: call it on every rank, "
+        "between the same two steps, outside of `if rank == 0:`; what it returns may be saved by one of them"
     )
 
 

@@ -13,14 +13,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from thinwire.auto.pilot import Pilot
-from thinwire.clock import COMPARE, CONNECT, OUTSIDE, PLAN, TRAINING
+from thinwire.clock import COMPARE, CONNECT, OUTSIDE, PLAN, ROLL_CALL, TRAINING
 from thinwire.controls.observation import Observation
-from thinwire.errors import StateError
+from thinwire.errors import PlanError, StateError
 from thinwire.exchange.bucket import Bucket
 from thinwire.exchange.drift import drift_check
 from thinwire.exchange.either_way import EitherWay
 from thinwire.exchange.engine import Engine
 from thinwire.exchange.node import Node
+from thinwire.exchange.packed_state import opened, sealed
 from thinwire.exchange.report import Report
 from thinwire.exchange.reporting import report_of
 from thinwire.exchange.shared_node import node_of
@@ -29,6 +30,7 @@ from thinwire.groups.base import Group
 from thinwire.groups.hierarchy import Hierarchy, settle
 from thinwire.groups.torch import on_the_wire
 from thinwire.hooks import blame
+from thinwire.hooks.copies import Detached
 from thinwire.hooks.course import Course, Fixed, Piloted
 from thinwire.hooks.helm import Helm
 from thinwire.hooks.known_optimizer import KnownOptimizer
@@ -154,6 +156,15 @@ class Compressor:
         """While DDP is in a collective of its own: a peer that takes part no more ends it with an error."""
         return listening(self.group, process_group, lambda job: self._worker.submit(job, lambda: None))
 
+    def begin_step(self) -> None:
+        """Before the first bucket of a step: whoever has loaded a state waits until all ranks have."""
+        if self.error is not None:
+            return
+        try:
+            self.group.begin_exchange()
+        except (RuntimeError, PlanError) as error:
+            self.fail(error, ROLL_CALL)  # raised at the end of the backward pass
+
     def end_backward(self) -> None:
         """The backward pass has all its means; raises what ended the exchanges, every time anew."""
         self.course.end_backward()
@@ -198,7 +209,6 @@ class Compressor:
         layout, news = self._layout(parameters)
         bucket = Bucket(buffer, layout, self._loss_scale() if self._loss_scale else 1.0)
         rates = self._optimizer.rates(self.plan)
-
         ready = self._stream.mark()
         raw = RawGradients.of(buffer, () if shadowing else views, parameters)
 
@@ -314,9 +324,19 @@ class Compressor:
         return report_of(self.engine, self.node, self.plan, codec, self.course.explanation)
 
     def state_dict(self, *, gather: bool = False) -> dict[str, Any]:
-        """What to save: this rank's own state, or with `gather` (collective) that of all ranks."""
+        """What to save: this rank's own state, or with `gather` (collective) that of all ranks.
+
+        Bytes without code, for `torch.save` and for torch.distributed.checkpoint, to which a compressor is a
+        Stateful: `dcp.save({"compressor": compressor, ...})` saves each rank's own.
+        """
         self._want_names("state_dict")
-        return self.course.saved(self._worker.call(lambda: self.node.state(self.engine, gather)))
+
+        def job() -> dict[str, Any]:
+            if gather:
+                self._call_roll("state_dict(gather=True)")
+            return self.node.state(self.engine, gather)
+
+        return sealed(self.course.saved(self._worker.call(job)), self.group.rank)
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> NotTaken:
         """Goes on where `state` was taken; refuses the state of another model, codec, version or rank.
@@ -326,8 +346,11 @@ class Compressor:
         """
         self._want_names("load_state_dict")
         self.wait()  # what was observed before must not come after
+        state = opened(state, self.group.rank)
         self.course.load(state)
-        return self.node.load(self.engine, state, strict)
+        not_taken = self.node.load(self.engine, state, strict)
+        self.group.announce(f"load_state_dict (of step {self.engine.step})")
+        return not_taken
 
     def bind(self, wrapper: nn.Module) -> None:
         """Ties this compressor to the DDP model whose gradients it exchanges: it is closed when that dies."""
@@ -335,13 +358,17 @@ class Compressor:
         self._release_with(wrapper)
 
     def close(self) -> None:
-        """Ends the thread and the connections; call it, or leave a `with` block, after the last step.
+        """Ends threads and connections; call it, or leave a `with` block, after the last step.
 
-        Exchanges that are queued are finished. A later backward pass is an error; `report` still works. Twice
-        is no error. A compressor whose model was collected has closed itself.
+        Exchanges that are queued are finished; `report` still works, a later backward pass does not. Twice is
+        no error. A compressor whose model was collected has closed itself.
         """
         self._optimizer.forget()
         self._worker.close()
+
+    def __reduce__(self) -> tuple[type[Detached], tuple[()]]:
+        """Copies of a model are not compressed: connections cannot be copied, let alone saved."""
+        return Detached, ()
 
     def __enter__(self) -> Compressor:
         return self
@@ -356,6 +383,12 @@ class Compressor:
             if named is not error:
                 error.add_note(f"thinwire: {named}")
         self.close()
+
+    def _call_roll(self, what: str) -> None:
+        """Nothing is sent before all ranks have called it: messages of other sizes would end the process."""
+        self.group.announce(what)
+        self.engine.clock.current = ROLL_CALL
+        self.group.await_calls()
 
     def _release_with(self, thing: object) -> None:
         weakref.finalize(thing, self._worker.stop).atexit = False  # the end of a process waits for nobody

@@ -23,6 +23,7 @@ from thinwire.hooks.compressor import Compressor
 from thinwire.hooks.guard import guard
 from thinwire.hooks.known_optimizer import quality_by
 from thinwire.plans.policy import KEEP_DENSE, MIN_NUMEL, Policy
+from thinwire.texts.behind_at import read_hierarchy, split_options
 from thinwire.texts.names import AUTO
 
 # No `from __future__ import annotations` here: DDP compares the annotations of a hook with the real classes.
@@ -38,8 +39,12 @@ def hook(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Te
     """
     buffer = bucket.buffer()
     _refuse(state, buffer)
-    state.course.bucket_ready(is_first=bucket.index() == 0)
+    if bucket.index() == 0:
+        state.begin_step()
+    if not state.failed:
+        state.course.bucket_ready(is_first=bucket.index() == 0)
     if state.course.passes:
+        state.group.go_outside()
         in_backward = _raise_after_backward(state)
         plain = _plain(state, bucket)
         state.pass_by(bucket.parameters(), bucket.is_last(), shadowing=not in_backward)
@@ -78,7 +83,7 @@ def ddp_hook(
     link = options.pop("link", None)
     group = _group(process_group, link)
     try:
-        codec = _auto(codec, options, module)
+        codec = _auto(_asked(codec, options), options, module)
         policy, rest = _policy(codec, options)
         if module is None:
             _check_nameless(policy)
@@ -99,14 +104,14 @@ def ddp_hook(
 
 def compress(
     model: DistributedDataParallel,
-    codec: CodecChoice = "terngrad",
+    codec: CodecChoice = AUTO,
     *,
     quality: str | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     memory: str | None = None,
     route: str | None = None,
     control: str | None = None,
-    keep_dense: Iterable[str] = KEEP_DENSE,
+    keep_dense: str | Iterable[str] = KEEP_DENSE,
     min_numel: int = MIN_NUMEL,
     seed: int = 0,
     grad_scaler: torch.amp.GradScaler | None = None,
@@ -122,10 +127,11 @@ def compress(
     What travels:
 
     - `model`: what DistributedDataParallel made, or torch.compile of that.
-    - `codec`: a text ("terngrad", "terngrad:clip=off", "topk:0.01 >> fp16"), an object (TernGrad(clip=2.0),
-      TopK(0.01) >> Cast("fp16")), a class of your own by its path ("mymodule.MyCodec:4"), or patterns with
-      codecs ({"fc*": "terngrad", "*": "dense"}). docs/codecs.md has the list. "auto" measures the link, the
-      step and the codecs in the first steps and takes what is quickest, plain DDP included; docs/auto.md.
+    - `codec`: "auto" measures the link, the step and the codecs in the first steps and takes what is
+      quickest, plain DDP included; docs/auto.md. Or one by name, as a text ("terngrad", "terngrad:clip=off",
+      "topk:0.01 >> fp16", "topk:0.01 @ memory=none" with options of this function behind the @), an object
+      (TernGrad(clip=2.0), TopK(0.01) >> Cast("fp16")), a class of your own by its path
+      ("mymodule.MyCodec:4"), or patterns with codecs ({"fc*": "terngrad", "*": "dense"}); docs/codecs.md.
     - `quality`: what "auto" may take: "exact" (nothing but plain DDP), "safe", "balanced" or "aggressive".
       None: what keeps its accuracy under the given `optimizer`: "balanced" for SGD, "safe" for Adam, for
       others and without one; docs/auto.md.
@@ -153,7 +159,7 @@ def compress(
       `thinwire doctor` lists, such as "cpu-avx2". All give the same bits.
     - `link`: makes thinwire's own traffic as slow as this `Link`, to try out a network that is not there.
 
-    >>> compressor = compress(ddp_model, "terngrad")            # doctest: +SKIP
+    >>> compressor = compress(ddp_model)                        # doctest: +SKIP
     >>> loss.backward(); optimizer.step()                       # doctest: +SKIP
     >>> print(compressor.report())                              # doctest: +SKIP
     """
@@ -199,6 +205,23 @@ def compress(
 def _uncompiled(model: Any) -> Any:
     """The module that torch.compile was given, if this is what it made."""
     return getattr(model, "_orig_mod", model)
+
+
+def _asked(codec: CodecChoice, options: dict[str, Any]) -> CodecChoice:
+    """The codec without what stands behind "@" in its text, which joins the options."""
+    if not isinstance(codec, str):
+        return codec
+    text, given = split_options(codec)
+    for name, value in given.items():
+        if name == "bucket":
+            raise PlanError(
+                f'"{codec}": bucket={value} is the size of DDP\'s buckets, and DDP is made already: pass '
+                f"bucket_cap_mb={value} to DistributedDataParallel"
+            )
+        if options.get(name) is not None:
+            raise PlanError(f'"{codec}": {name}= is given behind @ and as an argument: leave one out')
+        options[name] = read_hierarchy(value) if name == "hierarchy" else value
+    return text
 
 
 def _auto(codec: CodecChoice, options: dict[str, Any], module: nn.Module | None) -> CodecChoice:

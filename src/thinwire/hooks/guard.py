@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from thinwire.clock import OUTSIDE
 from thinwire.groups.torch import hang_up, on_the_wire
 from thinwire.hooks.compressor import Compressor
+from thinwire.hooks.copies import leave_out
 
 # Where DDP rebuilds its buckets (in the second step), broadcasts buffers and tells joined ranks of a step.
 _GUARDED = ("_pre_forward", "_post_forward")
@@ -21,6 +22,7 @@ def guard(model: DistributedDataParallel, compressor: Compressor) -> None:
     """From now on what DDP's forward pass meets on the wire is explained like a failed exchange."""
     for name in _GUARDED:
         setattr(model, name, Guarded(model, name, compressor))
+    leave_out(model, _GUARDED, compressor)  # in copies of the model
 
 
 class Guarded:

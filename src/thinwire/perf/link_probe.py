@@ -35,7 +35,7 @@ SENT_BYTES = (2 << 10, 32 << 10, 512 << 10, 4 << 20, 16 << 20)  # by one worker,
 FLOOD_S = 0.3  # acts one behind the other until a token bucket is empty
 FLOOD_BYTES = 64 << 10  # of the first of them; each is GROWTH times as long, up to the longest of SENT_BYTES
 GROWTH = 4
-BURST = 0.15  # of a flood: less that went through beyond its speed is noise
+BURST = 1.5  # times as quick as the last act: that was a burst
 LONG_S = 0.06  # what the longest act of a kind should take at least, where such acts are allowed
 MIN_REPEATS, MAX_REPEATS = 2, 25
 ENOUGH_S = 0.5  # of an act that takes so long one is enough
@@ -118,24 +118,31 @@ def _flood(group: Group, device: torch.device, clock: Clock) -> _Speed:
 
     The first ones may go at the speed of a burst, or take no longer than their latency.
     """
-    size = FLOOD_BYTES
     sent: list[int] = []
     taken: list[float] = []
-    while True:
+
+    def send(size: int) -> float:
         acts = _Acts(group, device, ALL_REDUCE, _act_bytes(ALL_REDUCE, size, group.size), clock)
-        taken += largest(group, [max(1e-9, acts.act())], device)
+        taken.extend(largest(group, [max(1e-9, acts.act())], device))
         sent.append(size)
+        return size / taken[-1]
+
+    size, quickest = FLOOD_BYTES, 0.0
+    while True:
+        rate = send(size)
         if sum(taken) >= FLOOD_S and (taken[-1] > 2 * taken[0] or size == SENT_BYTES[-1]):
-            return _speed(sent, taken)
+            break
+        quickest = max(quickest, rate)
         size = min(GROWTH * size, SENT_BYTES[-1])
-
-
-def _speed(sent: Sequence[int], taken: Sequence[float]) -> _Speed:
+    if (
+        rate < quickest / BURST
+    ):  # a burst ended within this act: the next one shows what follows it
+        send(size // GROWTH)
     short_s = min(taken)
     rate = sent[-1] / max(taken[-1] - short_s, taken[-1] / 2)
     in_time = rate * sum(max(0.0, s - short_s) for s in taken[1:])
-    burst = sum(sent[1:]) - in_time
-    return _Speed(short_s, rate, sent[-1], burst if burst > BURST * sum(sent[1:]) else 0.0)
+    burst = max(0.0, sum(sent[1:]) - in_time) if quickest > BURST * rate else 0.0
+    return _Speed(short_s, rate, size, burst)
 
 
 def _link(paces: tuple[Pace, ...], world: int) -> Link:

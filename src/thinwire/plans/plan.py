@@ -31,7 +31,7 @@ from thinwire.plans.wire_version import WIRE_VERSION
 from thinwire.routes.base import default_route_name
 from thinwire.routes.table import route_named
 from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.tensors.spec import Spec, plain_name
 from thinwire.texts.words import counted
 
 WORTH_A_HINT = 0.25  # share of the bytes of one dense tensor
@@ -258,8 +258,13 @@ class Plan:
 
     @property
     def dense_bytes(self) -> int:
-        """What one rank would send by an fp32 ring all-reduce."""
-        return all_reduce_bytes(4 * sum(entry.spec.numel for entry in self.entries), self.world)
+        """What one rank would send by a ring all-reduce of the gradients as they are."""
+        return all_reduce_bytes(sum(entry.spec.nbytes for entry in self.entries), self.world)
+
+    @property
+    def plain_name(self) -> str:
+        """What an all-reduce of the gradients as they are is called by: "fp32", "bf16", ..."""
+        return plain_name(entry.spec for entry in self.entries)
 
     def tensor_bytes(self) -> dict[str, int]:
         """What every tensor makes one rank send in a step, on average over the phases, as one bucket.
@@ -311,7 +316,7 @@ class Plan:
             f" {each[e.spec.name]:>11,} bytes {each[e.spec.name] / (sent or 1):>4.0%}  ({e.reason})"
             for e in self.entries
         ]
-        ratio = f", {dense / sent:.2f}x fewer than fp32 all-reduce" if sent else ""
+        ratio = f", {dense / sent:.2f}x fewer than {self.plain_name} all-reduce" if sent else ""
         firsts = {stretch.phase: stretch for stretch in reversed(stretches)}
         lines += [
             f"phase {phase}: {firsts[phase].step_bytes:,} bytes a step, first in step {firsts[phase].first}"

@@ -42,7 +42,7 @@ class Policy:
     def of(
         cls,
         codec: CodecLike | Mapping[str, CodecLike],
-        keep_dense: Iterable[str] = KEEP_DENSE,
+        keep_dense: str | Iterable[str] = KEEP_DENSE,
         min_numel: int = MIN_NUMEL,
         total_steps: int | None = None,
     ) -> Policy:
@@ -52,12 +52,17 @@ class Policy:
         """
         if total_steps is not None and total_steps < 1:
             raise PlanError(f"total_steps={total_steps} must be the number of steps of the run, at least 1")
-        keep = tuple(keep_dense)
+        keep = (keep_dense,) if isinstance(keep_dense, str) else tuple(keep_dense)
         for word in keep:
             if word not in KEEP_DENSE:
                 raise PlanError(f'keep_dense: "{word}" is no rule: known are {", ".join(KEEP_DENSE)}')
         if not isinstance(codec, Mapping):
             return cls((), codec_of(codec, total_steps), keep, min_numel)
+        if not codec:
+            raise PlanError(
+                "the codec {} has no rules, and everything would stay dense: write for example "
+                '{"fc*": "terngrad", "*": "dense"}, or "dense" if that is meant'
+            )
         named = {pattern: codec_of(value, total_steps) for pattern, value in codec.items()}
         rest = named.pop("*", None) or parse("dense")
         return cls(tuple(named.items()), rest, keep, min_numel)

@@ -28,10 +28,16 @@ def check_codec_names(text: str) -> None:
 
     >>> check_codec_names("gradiveq:8 >> qsgd:4")
     """
+    if "@" in text:
+        raise CodecError(
+            f'codec "{text}": options behind @ are for the whole model, and here is one of several codecs: '
+            "leave them out and pass memory=, route= or control= to compress"
+        )
     for part in text.split(">>"):
         name = first_word(part)
         if name not in CODECS and "." not in name:
-            raise CodecError(f'codec "{text}": there is no codec "{name}": {_known(name, CODECS)}')
+            known = CODECS if ">>" in text else (*CODECS, AUTO)
+            raise CodecError(f'codec "{text}": there is no codec "{name}": {_known(name, known)}')
 
 
 def check_name(what: str, text: str, known: Iterable[str]) -> None:

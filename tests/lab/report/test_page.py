@@ -43,7 +43,7 @@ def test_everything_is_drawn(browser: Browser, page: Path) -> None:
     browser.open(page)
     for box in BOXES:
         assert count(browser, f"#{box} path.curve") == 9, "three codecs, each with two seeds and their mean"
-    assert count(browser, "#stages rect.part") == 2 + 2 * 5
+    assert count(browser, "#stages rect.part") == 3 + 2 * 7
     assert count(browser, "#layer-errors circle.dot") == count(browser, "#layer-bytes circle.dot") == 2
     assert count(browser, "#history path.curve") == 3, "compute, wait, encode"
     assert count(browser, "#histograms svg") == 4
@@ -57,7 +57,9 @@ def test_the_slider_recomputes_time(browser: Browser, page: Path) -> None:
     ticks = "[...document.querySelectorAll('#{} .tick')].map(t => t.textContent)"
     seen = {box: browser.ask(ticks.format(box)) for box in (*BOXES, "stages")}
     cell = "document.querySelector('td[data-codec=\"0\"]').textContent"
-    assert browser.ask(cell) == "1.2 s", "20 steps of 50.25 ms of computing and 9.6 ms of travelling"
+    assert browser.ask(cell) == "2.2 s", (
+        "20 steps of 100.5 ms, waiting without a link included, and 9.6 ms of travelling"
+    )
     browser.ask(SLIDE.format(7))
     assert browser.ask("document.getElementById('rate-text').textContent") == "10 Mbit/s"
     changed = {box for box, before in seen.items() if browser.ask(ticks.format(box)) != before}

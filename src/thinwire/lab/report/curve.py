@@ -18,7 +18,7 @@ DIGITS = 5
 
 @dataclass(frozen=True)
 class Curve:
-    """`y` has NaN where the run had no finite value; `base` is computing and coding, in seconds."""
+    """`y` has NaN where the run had no finite value; `base` is all but the bytes, in seconds."""
 
     step: tuple[float, ...]
     y: tuple[float, ...]
@@ -30,13 +30,14 @@ class Curve:
         return {field.name: [_short(value) for value in getattr(self, field.name)] for field in fields(self)}
 
 
-def score_curve(outcome: Outcome, rows: list[Row], factor: float) -> Curve:
+def score_curve(outcome: Outcome, rows: list[Row], rate: float, factor: float) -> Curve:
     """The score at every evaluation."""
     found = [row for row in rows if row["row"] == "evaluation"]
-    return _curve(outcome, rows, [row["step"] for row in found], [factor * row["score"] for row in found])
+    steps, scores = [row["step"] for row in found], [factor * row["score"] for row in found]
+    return _curve(outcome, rows, rate, steps, scores)
 
 
-def loss_curve(outcome: Outcome, rows: list[Row]) -> Curve:
+def loss_curve(outcome: Outcome, rows: list[Row], rate: float) -> Curve:
     """The training loss of worker 0, as the mean over the steps before."""
     losses: dict[int, float] = {}
     for row in rows:
@@ -47,17 +48,17 @@ def loss_curve(outcome: Outcome, rows: list[Row]) -> Curve:
     window = max(1, len(steps) // WINDOWS)
     ends = sorted({round(end) for end in np.linspace(0, len(steps) - 1, POINTS)}) if steps else []
     means = [float(values[max(0, end + 1 - window) : end + 1].mean()) for end in ends]
-    return _curve(outcome, rows, [steps[end] for end in ends], means)
+    return _curve(outcome, rows, rate, [steps[end] for end in ends], means)
 
 
-def _curve(outcome: Outcome, rows: list[Row], steps: list[int], y: list[float]) -> Curve:
+def _curve(outcome: Outcome, rows: list[Row], rate: float, steps: list[int], y: list[float]) -> Curve:
     timed = [row for row in rows if row["row"] in ("step", "evaluation")]
     first = start_of(rows)
     known = [row for row in timed if "waited_s" in row] or timed  # of older records no row has it
     computed = [row["seconds"] - row.get("waited_s", 0.0) for row in known]
     metered = [row for row in timed if "bytes" in row]
     base = np.interp(steps, [first, *(row["step"] for row in known)], [0.0, *computed])
-    base += step_cost(outcome, rows).coding_s * (np.array(steps) - first)
+    base += step_cost(outcome, rows, rate).exchange_s * (np.array(steps) - first)
     sent = np.interp(steps, [first, *(row["step"] for row in metered)], [0.0, *(r["bytes"] for r in metered)])
     return Curve(tuple(map(float, steps)), tuple(y), tuple(sent.tolist()), tuple(base.tolist()))
 

@@ -10,7 +10,7 @@ from thinwire.lab.report.curve import Curve, loss_curve, mean_curve, score_curve
 from thinwire.lab.report.outcome import Outcome, Row
 from thinwire.lab.report.record import Record
 from thinwire.lab.report.stage_history import stage_history
-from thinwire.lab.report.step_cost import codec_cost
+from thinwire.lab.report.step_cost import codec_cost, rate_of
 from thinwire.lab.report.strength import controlled, strength_axis, strength_of, strength_rows
 from thinwire.texts.rate import parse_rate
 
@@ -68,12 +68,14 @@ def _codecs(record: Record, firsts: dict[str, Outcome]) -> list[Values]:
 
 def _scores(record: Record) -> Values:
     name, factor = axis_of(record.outcomes[0].metric)
-    curves = [(run, score_curve(run, record.rows[run.label], factor)) for run in record.outcomes]
+    rate = rate_of(record)
+    curves = [(run, score_curve(run, record.rows[run.label], rate, factor)) for run in record.outcomes]
     return {"axis": name, "log": False, "cut": 0.25, "curves": _drawn(record, curves)}
 
 
 def _losses(record: Record) -> Values:
-    curves = [(run, loss_curve(run, record.rows[run.label])) for run in record.outcomes]
+    rate = rate_of(record)
+    curves = [(run, loss_curve(run, record.rows[run.label], rate)) for run in record.outcomes]
     log = _is_wide([y for _, curve in curves for y in curve.y])
     return {"axis": "training loss", "log": log, "cut": 0.02, "curves": _drawn(record, curves)}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from thinwire.lab.report.page import heading, paragraph
 
-STEP = ("compute", "encode", "travel", "merge", "decode")  # as a step is drawn
+STEP = ("compute", "wait", "agree", "encode", "travel", "merge", "decode")  # as a step is drawn
 LOWEST, HIGHEST = 6, 11  # of the slider: 1 Mbit/s to 100 Gbit/s, as powers of ten
 
 
@@ -30,8 +30,9 @@ def learning(metric: str) -> list[str]:
         heading(f"Test {metric}"),
         paragraph(
             "Against steps: what compression does to learning. Against bytes: what they buy. Against time at "
-            "the chosen link speed: what you wait. Time is computing and coding as recorded plus every byte "
-            "over the link, with nothing overlapping, which is cautious. Thin lines are single seeds.",
+            "the chosen link speed: what you wait. Time is computing, coding, agreeing and waiting as "
+            "recorded plus every byte over the link, with nothing overlapping: at the link of the runs no "
+            "less than what was measured. Thin lines are single seeds.",
             quiet=True,
         ),
         _boxes("score-steps", "score-bytes", "score-time"),
@@ -47,7 +48,8 @@ def stages(data: dict[str, Any]) -> list[str]:
         heading("One step, stage by stage"),
         paragraph(
             "Compute is the forward and backward pass and the update, without waiting for gradients. "
-            "Travel follows the slider; the other stages are as recorded on worker 0.",
+            "Travel follows the slider; the other stages are as recorded on worker 0. Wait is what the bytes "
+            "do not explain of the exchange: latency, slower workers.",
             quiet=True,
         ),
         _stage_names(data, STEP),

@@ -9,13 +9,18 @@ from statistics import fmean
 from thinwire.lab.report.operation_times import operation_ms
 from thinwire.lab.report.outcome import Outcome, Row
 from thinwire.lab.report.record import Record
+from thinwire.texts.rate import parse_rate
 
-CODING = ("encode", "merge", "decode")  # agreeing and travelling are waiting: the link decides them
+CODING = ("encode", "merge", "decode")
+EXCHANGE = ("agree", *CODING)  # as recorded at any link: agreeing is short messages, whose time is latency
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """One step of one run, as one after the other: nothing overlaps, so it is a cautious estimate.
+    """One step of one run, as one after the other: nothing overlaps.
+
+    At the link of the run it is no less than what was measured: what bytes and stages do not explain is
+    "wait", which stays at any link.
 
     >>> StepCost({"compute": 0.010, "encode": 0.002}, num_bytes=1e6).seconds(rate=1e9)
     0.02
@@ -25,8 +30,9 @@ class StepCost:
     num_bytes: float
 
     @property
-    def coding_s(self) -> float:
-        return sum(self.stages.get(name, 0.0) for name in CODING)
+    def exchange_s(self) -> float:
+        """What the exchange adds to computing, without its bytes."""
+        return sum(seconds for name, seconds in self.stages.items() if name != "compute")
 
     def seconds(self, rate: float) -> float:
         """At a link of so many bits a second."""
@@ -43,14 +49,24 @@ def mean_cost(costs: Sequence[StepCost]) -> StepCost:
 def codec_cost(record: Record, codec: str) -> StepCost:
     """What a step of a codec costs, over all its runs."""
     runs = [outcome for outcome in record.outcomes if outcome.asked == codec]
-    return mean_cost([step_cost(run, record.rows[run.label]) for run in runs])
+    return mean_cost([step_cost(run, record.rows[run.label], rate_of(record)) for run in runs])
 
 
-def step_cost(outcome: Outcome, rows: list[Row]) -> StepCost:
+def rate_of(record: Record) -> float:
+    """Bits a second of the link that runs had; without one, no time of theirs was a link's."""
+    rate = record.origin.recipe.get("rate")
+    return parse_rate(rate) if rate else float("inf")
+
+
+def step_cost(outcome: Outcome, rows: list[Row], rate: float) -> StepCost:
     """What a run's steps cost on average; computing is what a step took without waiting for gradients."""
     last = next((row for row in reversed(rows) if "waited_s" in row), {})
     waited = last.get("waited_s", 0.0) / max(last.get("seconds", 0.0), 1e-9)
     stages = {"compute": outcome.step_ms / 1e3 * (1 - min(1.0, waited))}
+    link_s, travel_s = 8 * outcome.bytes_per_step / rate, 0.0
     if outcome.report is not None:
-        stages |= {name: operation_ms(outcome, name) / 1e3 for name in CODING}
+        stages |= {name: operation_ms(outcome, name) / 1e3 for name in EXCHANGE}
+        travel_s = operation_ms(outcome, "travel") / 1e3
+    unexplained = outcome.step_ms / 1e3 - sum(stages.values())
+    stages["wait"] = max(0.0, travel_s - link_s, unexplained - link_s)
     return StepCost(stages, outcome.bytes_per_step)

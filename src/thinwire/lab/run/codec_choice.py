@@ -8,9 +8,9 @@ from typing import Any
 import thinwire as tw
 from thinwire.auto.qualities import DENSE, QUALITIES, candidates
 from thinwire.errors import LabError
+from thinwire.texts.behind_at import read_hierarchy, split_options
 from thinwire.texts.names import AUTO, CONTROLS, MEMORIES, ROUTES, check_codec_names, check_name, first_word
 
-OPTIONS = ("memory", "route", "control", "bucket", "quality", "hierarchy")
 DDP, DDP_FP16, DDP_POWERSGD = "ddp", "ddp-fp16", "ddp-powersgd"  # PyTorch's own exchange
 
 
@@ -67,7 +67,7 @@ class CodecChoice:
         if self.quality is not None:
             options["quality"] = self.quality
         if self.hierarchy is not None:
-            options["hierarchy"] = int(self.hierarchy) if self.hierarchy.isdigit() else self.hierarchy
+            options["hierarchy"] = read_hierarchy(self.hierarchy)
         return options
 
     def policy(self, total_steps: int | None = None) -> tw.Policy:
@@ -88,18 +88,5 @@ def read_codec_choice(text: str) -> CodecChoice:
     >>> read_codec_choice("topk:0.01 @ control=guard:patience=2 memory=none").options()
     {'memory': 'none', 'route': None, 'control': 'guard:patience=2'}
     """
-    codec, at, rest = text.partition("@")
-    given: dict[str, str] = {}
-    for word in rest.split():
-        name, equals, value = word.partition("=")
-        if name not in OPTIONS or not equals or not value:
-            raise LabError(
-                f'"{text}": "{word}" behind @ does not fit: write option=value with one of '
-                f'{", ".join(OPTIONS)}, as in "topk:0.01 @ control=guard memory=none"'
-            )
-        if name in given:
-            raise LabError(f'"{text}": {name} is given twice behind @')
-        given[name] = value
-    if at and not given:
-        raise LabError(f'"{text}": nothing stands behind @: write for example "topk:0.01 @ control=guard"')
-    return CodecChoice(codec.strip(), **given)
+    codec, given = split_options(text)
+    return CodecChoice(codec, **given)

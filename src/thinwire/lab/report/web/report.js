@@ -8,7 +8,7 @@ const shown = (entries) => entries.filter(({ codec }) => !hidden.has(codec));
 const named = (codec) => data.codecs[codec];
 let rate = data.rate;
 
-// Seconds at the chosen speed: computing and coding as recorded, and every byte over the link; nothing overlaps.
+// Seconds at the chosen speed: every byte over the link, and all else as recorded; nothing overlaps.
 const travel = (bytes) => bytes * 8 / rate;
 const times = (curve) => curve.base.map((base, k) => base + travel(curve.bytes[k]));
 

@@ -1,0 +1,102 @@
+"""What `compress` takes as a codec: options behind "@" as on the command line; and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from failing import failure_of
+from launch import Teams
+from rank import Failure
+from torch.nn.parallel import DistributedDataParallel
+from training import fit, mlp, wrap
+
+import thinwire as tw
+
+
+def plan_of(codec: Any, options: dict[str, Any]) -> tuple[str, str]:
+    with wrap(mlp(), codec, **options) as it:
+        assert it.compressor is not None
+        fit(it.model, 2)
+        return str(it.compressor.plan), str(it.compressor.hierarchy.per_node)
+
+
+@pytest.mark.parametrize(
+    ("text", "codec", "options"),
+    [
+        ("terngrad @ memory=residual", "terngrad", {"memory": "residual"}),
+        ("topk:0.01 @ memory=none route=allgather", "topk:0.01", {"memory": "none", "route": "allgather"}),
+        ("dct >> topk:0.1 @ control=steps:0=1/4=0.5", "dct >> topk:0.1", {"control": "steps:0=1/4=0.5"}),
+        ("qsgd:4 @ hierarchy=2", "qsgd:4", {"hierarchy": 2}),
+    ],
+)
+def test_options_behind_at_are_those_of_compress(
+    teams: Teams, text: str, codec: str, options: dict[str, Any]
+) -> None:
+    assert teams(4).run(plan_of, text, {}) == teams(4).run(plan_of, codec, options)
+
+
+def of_pair_and_auto() -> tuple[str, str]:
+    net = mlp()
+    state, _ = tw.ddp_hook("terngrad @ memory=residual", model=net)
+    with wrap(mlp(), "auto @ quality=exact") as it:
+        assert it.compressor is not None
+        fit(it.model, 2)
+        explained = str(it.compressor.report())
+    memory = {entry.memory for entry in state.plan.entries}
+    state.close()
+    return str(sorted(memory)), explained
+
+
+def test_the_pair_and_auto_take_them_too(teams: Teams) -> None:
+    for memory, explained in teams(2).run(of_pair_and_auto):
+        assert "residual" in memory
+        assert 'quality "exact"' in explained
+
+
+def without_a_codec() -> str:
+    model = DistributedDataParallel(mlp())
+    with tw.compress(model) as compressor:
+        fit(model, 1)
+        return str(compressor.report().codec)
+
+
+def test_without_a_codec_it_is_auto(teams: Teams) -> None:
+    assert teams(2).run(without_a_codec) == ["auto (dense)"] * 2
+
+
+WRONG: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
+    "twice": ("topk:0.01 @ memory=none", {"memory": "residual"}, ["memory=", "behind @", "leave one out"]),
+    "twice the same": ("topk:0.01 @ memory=none", {"memory": "none"}, ["memory=", "leave one out"]),
+    "unknown": ("topk:0.01 @ memroy=none", {}, ['"memroy=none" behind @', "memory, route, control"]),
+    "nothing": ("topk:0.01 @", {}, ["nothing stands behind @"]),
+    "of DDP": ("topk:0.01 @ bucket=5", {}, ["bucket=5", "bucket_cap_mb=5", "DistributedDataParallel"]),
+    "in a rule": ({"*": "topk:0.01 @ memory=none"}, {}, ["behind @", "whole model", "memory="]),
+    "misspelt auto": ("atuo", {}, ['did you mean "auto"?']),
+    "no rules": ({}, {}, ["no rules", '"*"']),
+    "no such rule": ("terngrad", {"keep_dense": "lats"}, ['"lats" is no rule', "last"]),
+}
+
+
+def refusal(codec: Any, options: dict[str, Any]) -> Failure:
+    model = DistributedDataParallel(mlp())
+    return failure_of(lambda: tw.compress(model, codec, **options))
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_does_not_fit_is_refused(teams: Teams, wrong: str) -> None:
+    codec, options, words = WRONG[wrong]
+    for failure in teams(2).run(refusal, codec, options):
+        assert failure.kinds[0] in ("CodecError", "PlanError"), failure.trace
+        for word in words:
+            assert word in failure.text, failure.text
+
+
+def dense_layers(keep_dense: Any) -> list[str]:
+    with wrap(mlp(), "terngrad", keep_dense=keep_dense) as it:
+        assert it.compressor is not None
+        return [entry.spec.name for entry in it.compressor.plan.entries if str(entry.codec) == "dense"]
+
+
+def test_one_word_to_keep_dense_may_be_a_text(teams: Teams) -> None:
+    assert teams(2).run(dense_layers, "last")[0] == teams(2).run(dense_layers, ("last",))[0] != []

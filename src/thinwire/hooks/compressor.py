@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -28,14 +28,14 @@ from thinwire.exchange.shared_node import node_of
 from thinwire.exchange.state import NotTaken
 from thinwire.groups.base import Group
 from thinwire.groups.hierarchy import Hierarchy, settle
-from thinwire.groups.torch import hang_up, on_the_wire
+from thinwire.groups.torch import on_the_wire
 from thinwire.hooks import blame
 from thinwire.hooks.copies import Detached
 from thinwire.hooks.course import Course, Fixed, Piloted
 from thinwire.hooks.helm import Helm
 from thinwire.hooks.known_optimizer import KnownOptimizer
 from thinwire.hooks.known_tensors import KnownTensors
-from thinwire.hooks.plain_way import PlainWay, awaited
+from thinwire.hooks.plain_way import PlainWay, listening
 from thinwire.hooks.planner import Planner, plans_of_auto
 from thinwire.hooks.safeguard import RawGradients, Safeguard
 from thinwire.hooks.side_stream import SideStream
@@ -152,20 +152,9 @@ class Compressor:
             return named
         raise AssertionError("a job that raises has ended well")
 
-    @contextlib.contextmanager
-    def listening(self, process_group: dist.ProcessGroup) -> Iterator[None]:
+    def listening(self, process_group: dist.ProcessGroup) -> AbstractContextManager[None]:
         """While DDP is in a collective of its own: a peer that takes part no more ends it with an error."""
-        over = threading.Event()
-
-        def listen() -> None:
-            if not awaited(over.wait, self.group):
-                hang_up(process_group)
-
-        self._worker.submit(listen, lambda: None)
-        try:
-            yield
-        finally:
-            over.set()
+        return listening(self.group, process_group, lambda job: self._worker.submit(job, lambda: None))
 
     def begin_step(self) -> None:
         """Before the first bucket of a step: whoever has loaded a state waits until all ranks have."""

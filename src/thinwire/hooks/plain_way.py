@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.distributed as dist
@@ -85,3 +86,21 @@ def awaited(over: Callable[[float], bool], group: Group) -> bool:
         if failed or now - noticed > max(LEFT_S, noticed - began):
             return False
     return True
+
+
+@contextlib.contextmanager
+def listening(
+    group: Group, process_group: dist.ProcessGroup, beside: Callable[[Callable[[], None]], None]
+) -> Iterator[None]:
+    """While this thread is in a collective of DDP another one listens (`beside` starts it), and ends it."""
+    over = threading.Event()
+
+    def listen() -> None:
+        if not awaited(over.wait, group):
+            hang_up(process_group)
+
+    beside(listen)
+    try:
+        yield
+    finally:
+        over.set()

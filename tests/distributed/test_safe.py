@@ -18,6 +18,7 @@ from thinwire.auto.pilot import Pilot
 from thinwire.auto.qualities import QUALITIES, candidates
 from thinwire.codecs.coders.base import Coder, Context, Merge, Packer
 from thinwire.codecs.coders.floats import FloatPacker, runs_of
+from thinwire.exchange.packed_state import opened
 from thinwire.hooks.course import Piloted
 from thinwire.tensors.layout import Layout
 
@@ -116,7 +117,7 @@ def vetoed_run(ddp: dict[str, Any]) -> dict[str, Any]:
             "differences": differences,
             "parameters": it.parameters(),
             "report": str(it.compressor.report()),
-            "state": it.compressor.state_dict(gather=True)["auto"],
+            "state": opened(it.compressor.state_dict(gather=True), rank=0)["auto"],
         }
 
 

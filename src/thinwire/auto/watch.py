@@ -33,8 +33,8 @@ class LinkLook:
     @classmethod
     def of(cls, nbytes: int, link_s: LinkTimer) -> LinkLook:
         """Always in the same order: the short one finds a token bucket as steps have left it."""
-        short_s = link_s(SHORT_BYTES, 1)
-        return cls(nbytes, link_s(nbytes, 1), short_s)
+        short_s = link_s(SHORT_BYTES, 3)
+        return cls(nbytes, link_s(nbytes, 2), short_s)
 
     def to_dict(self) -> dict[str, Any]:
         """By the names of a decision's fields."""

@@ -29,6 +29,7 @@ class RollCall:
         self._rank = rank
         self._calls: dict[int, list[Call]] = {peer: [] for peer in ranks}
         self._begun = 0
+        self._settled = 0  # calls that all ranks have made, and made alike
         self._stuck: Call | None = None
 
     def make(self, what: str) -> Call:
@@ -69,10 +70,12 @@ class RollCall:
 
     def disagreement(self) -> tuple[dict[int, str], int] | None:
         """What each rank called where they called different things, and the number of that call."""
-        for number in range(max(map(len, self._calls.values()))):
+        for number in range(self._settled, max(map(len, self._calls.values()))):
             told = {rank: calls[number].what for rank, calls in self._calls.items() if len(calls) > number}
             if len(set(told.values())) > 1:
                 return told, number
+            if len(told) == len(self._calls):
+                self._settled = number + 1
         return None
 
     def absent(self) -> tuple[str, list[int]] | None:

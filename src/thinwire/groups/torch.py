@@ -122,6 +122,8 @@ class TorchGroup(Collectives):
             raise RuntimeError(f"another rank waits in {passed_by.what}")
         if waits:
             self.await_calls()
+        else:
+            self._refuse_disagreement()
 
     def go_outside(self) -> None:
         self._outside = True
@@ -148,7 +150,8 @@ class TorchGroup(Collectives):
 
     def _refuse_disagreement(self) -> None:
         assert self._witness is not None
-        found = self._witness.roll.disagreement()
+        with self._witness.news:
+            found = self._witness.roll.disagreement()
         if found is not None:
             told = ", ".join(f"rank {self._ranks[rank]} {what}" for rank, what in sorted(found[0].items()))
             raise PlanError(

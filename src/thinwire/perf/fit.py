@@ -21,7 +21,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Forecasts:
-    """Seconds of a step by choice. `hopeful_s`: if only the wire is as fitted, and codecs are as probed.
+    """Seconds of a step by choice. `hopeful_s`: the least of these and of what probes say without a fit.
 
     `probed_s`: plain DDP's step by the probes alone, before the fit.
     """

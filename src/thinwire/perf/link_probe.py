@@ -36,6 +36,7 @@ FLOOD_S = 0.3  # acts one behind the other until a token bucket is empty
 FLOOD_BYTES = 64 << 10  # of the first of them; each is GROWTH times as long, up to the longest of SENT_BYTES
 GROWTH = 4
 BURST = 1.5  # times as quick as the last act: that was a burst
+NOISE = 0.15  # of a flood: less that went through beyond its speed is no burst
 LONG_S = 0.06  # what the longest act of a kind should take at least, where such acts are allowed
 MIN_REPEATS, MAX_REPEATS = 2, 25
 ENOUGH_S = 0.5  # of an act that takes so long one is enough
@@ -134,15 +135,13 @@ def _flood(group: Group, device: torch.device, clock: Clock) -> _Speed:
             break
         quickest = max(quickest, rate)
         size = min(GROWTH * size, SENT_BYTES[-1])
-    if (
-        rate < quickest / BURST
-    ):  # a burst ended within this act: the next one shows what follows it
+    if rate < quickest / BURST:  # a burst ended within this act: the next one shows what follows it
         send(size // GROWTH)
     short_s = min(taken)
     rate = sent[-1] / max(taken[-1] - short_s, taken[-1] / 2)
     in_time = rate * sum(max(0.0, s - short_s) for s in taken[1:])
-    burst = max(0.0, sum(sent[1:]) - in_time) if quickest > BURST * rate else 0.0
-    return _Speed(short_s, rate, size, burst)
+    burst = sum(sent[1:]) - in_time
+    return _Speed(short_s, rate, size, burst if burst > NOISE * sum(sent) else 0.0)
 
 
 def _link(paces: tuple[Pace, ...], world: int) -> Link:

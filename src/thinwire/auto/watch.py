@@ -8,14 +8,14 @@ from typing import Any
 
 WINDOW = 25  # steps of which the median is compared
 SETTLING = 5  # steps after a decision until the link is looked at: token buckets are as steps leave them
-STRAYS = 1.25  # times slower or quicker than at the decision
+STRAYS = 1.2  # times slower or quicker than at the decision
 LINK_WINDOWS = 2  # windows between two looks at the link
 OTHER_LINK = 2.0  # times slower or quicker messages: another link
 PATIENCE, MOST_PATIENCE = 2, 4  # windows in a row that must stray before it is decided anew
 SHORT_BYTES, GROWTH, LONGEST_BYTES = 4 << 10, 4, 16 << 20  # messages of a look
 LOOK_STEPS = 1 / 8  # of a step: a long message takes so long at least, where the longest does
-SEEN = 2.0  # times a short message: a long one should take so long, if that is less than a step
-NOTHING = 0.1  # times a short message: what a long one takes longer than that counts for nothing
+SEEN = 3.0  # times a short message: a long one should take so long, if that is less than a step
+NOTHING = 0.5  # times a short message: what a long one takes longer than that counts for nothing
 
 LinkTimer = Callable[
     [int, int], float

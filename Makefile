@@ -52,9 +52,9 @@ SHOWN ?= ddp,terngrad,terngrad:1,qsgd:4,fft:0.85,topk:0.04,$(LATE),sign:$(LATE)
 picture: setup
 	$(BIN)/thinwire picture docs/figures/gain.svg --accuracy $(ACCURACY) --codecs "$(SHOWN)"
 
-# As many files at once as there are cores.
+# Four files at once, also on two cores: tests of real processes wait for one another much of the time.
 test: lint
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n 4 --dist loadfile
 
 # What depends on how fast the machine is: durations, and what auto decides by them. On a quiet machine, not in CI.
 test-timing: setup

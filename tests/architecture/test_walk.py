@@ -12,6 +12,7 @@ PAGE = Path(__file__).parents[2] / "ARCHITECTURE.md"
 # Calls that go back up, and why.
 BACK = {
     ("hooks/worker.py", "hooks/compressor.py"),  # a queued job comes back on the worker's thread
+    ("hooks/worker.py", "hooks/plain_way.py"),  # so does who listens while DDP is in a collective of its own
     ("hooks/compressor.py", "hooks/ddp.py"),  # the future that DDP waits for
     (
         "codecs/stages/topk.py",

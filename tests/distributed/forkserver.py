@@ -28,6 +28,11 @@ import torch
 from rank import serve
 
 import thinwire
+from thinwire.perf import link_probe
+
+# Links between ranks of one machine have no token buckets to be emptied: a short flood says as much.
+link_probe.FLOOD_S, link_probe.LONG_S = 0.02, 0.005
+link_probe.SENT_BYTES = (2 << 10, 32 << 10, 512 << 10)
 
 
 def main() -> None:

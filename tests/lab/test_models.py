@@ -19,6 +19,9 @@ PARAMETERS = {
     "resnet8-wide": 657_154,
     "resnet20": 269_722,  # 0.27 M in He et al., table 6
     "char-transformer": 619_969,
+    "mlp": 1_863_690,
+    "lstm": 876_929,
+    "gpt": 809_856,
 }
 
 

@@ -154,7 +154,7 @@ class Compressor:
 
     def listening(self, process_group: dist.ProcessGroup) -> AbstractContextManager[None]:
         """While DDP is in a collective of its own: a peer that takes part no more ends it with an error."""
-        return listening(self.group, process_group, lambda job: self._worker.submit(job, lambda: None))
+        return listening(self.group, process_group, self._worker.submit)
 
     def begin_step(self) -> None:
         """Before the first bucket of a step: whoever has loaded a state waits until all ranks have."""

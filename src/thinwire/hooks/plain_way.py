@@ -90,7 +90,9 @@ def awaited(over: Callable[[float], bool], group: Group) -> bool:
 
 @contextlib.contextmanager
 def listening(
-    group: Group, process_group: dist.ProcessGroup, beside: Callable[[Callable[[], None]], None]
+    group: Group,
+    process_group: dist.ProcessGroup,
+    beside: Callable[[Callable[[], None], Callable[[], None]], None],
 ) -> Iterator[None]:
     """While this thread is in a collective of DDP another one listens (`beside` starts it), and ends it."""
     over = threading.Event()
@@ -99,7 +101,7 @@ def listening(
         if not awaited(over.wait, group):
             hang_up(process_group)
 
-    beside(listen)
+    beside(listen, lambda: None)
     try:
         yield
     finally:

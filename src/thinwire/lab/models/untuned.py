@@ -8,7 +8,7 @@ from thinwire.lab.models.char_transformer import CharTransformer
 
 
 class CharLstm(nn.Module):
-    """Two layers of 256 cells: 872,769 parameters for 65 characters."""
+    """Two layers of 256 cells: 876,929 parameters for 65 characters."""
 
     def __init__(self, classes: int, width: int = 64, cells: int = 256) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class CharLstm(nn.Module):
 
 
 class TiedGpt(CharTransformer):
-    """A GPT-like of 4 blocks whose read-out is its token embedding."""
+    """A GPT-like of 4 blocks whose read-out is its token embedding: 809,856 parameters."""
 
     def __init__(self, classes: int) -> None:
         super().__init__(classes, width=128, heads=4, depth=4)

@@ -79,6 +79,8 @@ class Compressor:
         self.plain = PlainWay()
         self._tensors = KnownTensors(module)
         self._passing: list[Layout] = []  # of this step, those that went DDP's own way
+        self._counted = threading.Event()  # the last step that went so is over for the engine
+        self._counted.set()
         self._optimizer = KnownOptimizer(self._tensors.names)
         self._whole = WholeGradient()
         self._stream = SideStream(device)
@@ -168,12 +170,14 @@ class Compressor:
     def end_backward(self) -> None:
         """The backward pass has all its means; raises what ended the exchanges, every time anew."""
         self.course.end_backward()
+        self._counted.wait()  # parameters change behind the backward pass
         self.raise_error()
 
     def pass_by(self, parameters: list[Tensor], is_last: bool, shadowing: bool = False) -> None:
         """A bucket went DDP's own way: its bytes are counted, and drift is looked for as ever.
 
-        With the last bucket it waits for that and for all means: parameters change behind the backward pass.
+        That is done on the worker's thread, and waited for at the end of the backward pass, when it is over
+        in most cases: DDP's own way must cost no more than DDP.
         """
         layout, _ = self._layout(parameters)
         unsent = self._passing
@@ -181,16 +185,18 @@ class Compressor:
         if not is_last:
             return
         layouts, self._passing = tuple(unsent), []
+        counted = self._counted = threading.Event()
 
         def job() -> None:
             self.engine.pass_step(layouts)
             self._look_for_drift(shadowing)
             self.engine.clock.current = OUTSIDE
+            counted.set()
             self.plain.wait(self.group)
 
-        over = threading.Event()
-        self._worker.submit(job, over.set)
-        over.wait()
+        self._worker.submit(job, counted.set)
+        if shadowing:
+            counted.wait()
 
     def exchange(
         self,

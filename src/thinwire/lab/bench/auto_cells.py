@@ -71,7 +71,7 @@ def run_auto_cells(
     for cell in wanted:
         if cell in known:
             continue
-        job = AutoJob(cell.model, cell.workers, quality or quality_of(cell.model), 16, seconds, 3, 8)
+        job = AutoJob(cell.model, cell.workers, quality or quality_of(cell.model), 16, seconds, 5, 10)
         choices(job.quality, nodes=False)  # a wrong quality is refused before anything is started
         record = _run(cell, job, told)
         append(path, record)
@@ -120,8 +120,8 @@ PAGE = """# auto on real links
 
 Made by `thinwire bench auto` of `{records}`; do not edit. Nets that nothing was tuned on, on 2 or 4 hosts
 whose links the kernel shapes (unshaped: loopback). `auto` trains until it has decided; then it, plain DDP
-twice, and every codec that the quality allows take turns. Medians of a step in ms; "steps": until the
-decision. SGD nets run with quality balanced, the GPT-like (AdamW, tied weights) with safe. Asked: at most
+twice, and the three quickest of all codecs that the quality allows take turns. Medians of a step in ms;
+"steps": until the decision. SGD nets run with quality balanced, the GPT-like (AdamW, tied weights) with safe. Asked: at most
 5 % slower than plain DDP and 10 % slower than the best choice allowed, each beyond the spread of DDP against
 itself (A/A).
 

@@ -121,9 +121,9 @@ PAGE = """# auto on real links
 Made by `thinwire bench auto` of `{records}`; do not edit. Nets that nothing was tuned on, on 2 or 4 hosts
 whose links the kernel shapes (unshaped: loopback). `auto` trains until it has decided; then it, plain DDP
 twice, and the three quickest of all codecs that the quality allows take turns. Medians of a step in ms;
-"steps": until the decision. SGD nets run with quality balanced, the GPT-like (AdamW, tied weights) with safe. Asked: at most
-5 % slower than plain DDP and 10 % slower than the best choice allowed, each beyond the spread of DDP against
-itself (A/A).
+"steps": until the decision. SGD nets run with quality balanced, the GPT-like (AdamW, tied weights) with
+safe. Asked: at most 5 % slower than plain DDP and 10 % slower than the best choice allowed, each beyond the
+spread of DDP against itself (A/A).
 
 Machine: {machines}. Commits: {commits}.
 

@@ -22,7 +22,7 @@ from thinwire.errors import LabError
 from thinwire.lab.bench.timing import timed
 from thinwire.lab.models import model_card
 from thinwire.lab.net.rendezvous import join, leave
-from thinwire.lab.run.ddp_exchange import attach, check_codec
+from thinwire.lab.run.ddp_exchange import HookedModel, attach, check_codec
 from thinwire.lab.spread import Spread, ratios
 
 Row = dict[str, Any]
@@ -31,6 +31,7 @@ BASE = "ddp"
 AGAIN = "ddp-again"  # the same as ddp, run as if it were another variant: the noise of the comparison
 BUCKET = "ddp-bucket"  # "ddp-bucket:5": DDP with another bucket size, in MB
 BEST_BUCKETS_MB = (1, 5, 100)
+DECIDE_STEPS = 80  # auto has decided by then
 WARM_UP_TURNS = 3  # buckets are rebuilt, PowerSGD starts, buffers are allocated
 
 
@@ -53,9 +54,19 @@ class HookedTraining:
     def __init__(self, hook: str, job: StepJob) -> None:
         card = model_card(job.model)
         self.hook = hook
-        self.model = _hooked(card.build(seed=0), hook, job.rate if job.emulated else None)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
+        hooked = _hooked(card.build(seed=0), hook, job.rate if job.emulated else None)
+        self.model, self.compressor = hooked.model, hooked.compressor
+        self.optimizer = card.new_optimizer(self.model.parameters())
         self.x, self.y = card.example(job.batch, seed=dist.get_rank())
+
+    def settle(self) -> None:
+        """Trains until `auto` has decided on all ranks; any other hook has nothing to decide."""
+        for _ in range(DECIDE_STEPS):
+            decided = torch.tensor(int(self.compressor is None or self.compressor.decided))
+            dist.all_reduce(decided, op=dist.ReduceOp.MIN)
+            if decided.item():
+                return
+            self.step()
 
     def step(self) -> None:
         with self.model.no_sync() if self.hook == FLOOR else nullcontext():
@@ -65,11 +76,11 @@ class HookedTraining:
         self.optimizer.step()
 
 
-def _hooked(net: nn.Module, hook: str, link_rate: str | None) -> DistributedDataParallel:
+def _hooked(net: nn.Module, hook: str, link_rate: str | None) -> HookedModel:
     name, _, option = hook.partition(":")
     if name == BUCKET:
-        return DistributedDataParallel(net, bucket_cap_mb=float(option))
-    return attach(net, BASE if name in (FLOOR, AGAIN) else hook, 0, link_rate).model
+        return HookedModel(DistributedDataParallel(net, bucket_cap_mb=float(option)), None)
+    return attach(net, BASE if name in (FLOOR, AGAIN) else hook, 0, link_rate)
 
 
 def main(path: Path) -> None:
@@ -78,6 +89,8 @@ def main(path: Path) -> None:
     job = StepJob(**{**values, "hooks": tuple(values["hooks"])})
     join(path)
     trainings = {hook: HookedTraining(hook, job) for hook in job.hooks}
+    for training in trainings.values():
+        training.settle()
     times: dict[str, list[float]] = {hook: [] for hook in job.hooks}
     sent: dict[str, list[float]] = {hook: [] for hook in job.hooks}
     for turn in range(job.repeats + WARM_UP_TURNS):

@@ -31,7 +31,13 @@ from thinwire.perf.together import (
 from thinwire.perf.traffic import ALL_GATHER, ALL_REDUCE, ALL_REDUCE_HALF, ALL_TO_ALL, BROADCAST
 
 SECONDS = 1.0  # for all kinds together, about
-SENT_BYTES = (2 << 10, 32 << 10, 512 << 10, 4 << 20, 16 << 20)  # by one worker, in acts of every kind
+SENT_BYTES: tuple[int, ...] = (
+    2 << 10,
+    32 << 10,
+    512 << 10,
+    4 << 20,
+    16 << 20,
+)  # by one worker, in acts of every kind
 FLOOD_S = 0.3  # acts one behind the other until a token bucket is empty
 FLOOD_BYTES = 64 << 10  # of the first of them; each is GROWTH times as long, up to the longest of SENT_BYTES
 GROWTH = 4

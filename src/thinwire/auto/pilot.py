@@ -94,7 +94,7 @@ class Pilot:
         self._forecasts = Forecasts({}, {}, 0.0)
         self._compute_s = 0.0  # of a step, without communication
         self._forecasting_s = 0.0
-        self._began = self._trial_steps = 0
+        self._began = 0
         self._trial_s = 0.0
         self._script: Script | None = None
         self._stage = Stage(DENSE, 0, 0)

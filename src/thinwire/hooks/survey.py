@@ -90,8 +90,8 @@ class Survey:
         fit = Fit(wire, median(codecs) if codecs else 1.0)
         probed_s = self._forecasts([DENSE], passes, Fit())[DENSE]
         fitted_s = self._forecasts(texts, passes, fit)
-        others = [self._forecasts(texts, passes, other) for other in {Fit(wire), Fit()} - {fit}]
-        hopeful_s = {text: min(s, *(one[text] for one in others), s) for text, s in fitted_s.items()}
+        made = [fitted_s, *(self._forecasts(texts, passes, other) for other in {Fit(wire), Fit()} - {fit})]
+        hopeful_s = {text: min(one[text] for one in made) for text in fitted_s}
         return Forecasts(fitted_s, hopeful_s, probed_s, fit)
 
     def _factor(self, text: str, passes: Passes, measured_s: float, wire: float | None) -> float:

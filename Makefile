@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.thinwire-setup
-SOURCES := $(wildcard csrc/*.h csrc/*.cpp csrc/private/*.h csrc/private/*.cpp)
-NATIVE := $(SOURCES) CMakeLists.txt
+SOURCES := $(wildcard csrc/*.h csrc/*.cpp private/csrc/*.h private/csrc/*.cpp)
+NATIVE := $(SOURCES) CMakeLists.txt private/CMakeLists.txt
+PACKAGES := .[dev] private lab
 MODULES := .venv/.modules
 
 .PHONY: setup demo test test-timing lint format docs picture sanitize bench clean
@@ -11,19 +12,19 @@ MODULES := .venv/.modules
 setup: $(STAMP)
 
 # One pip call, so that constraints.txt decides which torch is taken; the build uses the tools of the .venv itself.
-$(STAMP): pyproject.toml constraints.txt $(NATIVE) $(MODULES)
+$(STAMP): pyproject.toml private/pyproject.toml lab/pyproject.toml constraints.txt $(NATIVE) $(MODULES)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 	    torch numpy scikit-build-core nanobind ninja
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	    --no-build-isolation --editable '.[lab,private,dev]'
+	    --no-build-isolation $(PACKAGES:%=--editable './%')
 	# pip goes on without kernels where they do not compile; here that is an error, unless there is no compiler
-	command -v $${CXX:-c++} > /dev/null || exit 0; $(BIN)/python -c "import thinwire.kernels._native, thinwire._private"
+	command -v $${CXX:-c++} > /dev/null || exit 0; $(BIN)/python -c "import thinwire.kernels._native, thinwire_private._native"
 	touch $@
 
 # The editable install knows where each module lies: it is made anew when one is added, moved or removed.
 $(MODULES): FORCE
-	@mkdir -p .venv; find src -name '*.py' | sort > $@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+	@mkdir -p .venv; find src private/src lab/src -name '*.py' | sort > $@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 FORCE:
 
 demo: setup

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 
-from thinwire.lab.data import load_task
-from thinwire.lab.run.recipes import shakespeare_study
-from thinwire.lab.run.virtual_trainer import VirtualTrainer
+from thinwire_lab.data import load_task
+from thinwire_lab.run.recipes import shakespeare_study
+from thinwire_lab.run.virtual_trainer import VirtualTrainer
 
 CODECS = ("dense", "terngrad:1", "terngrad:1 @ memory=none")
 LOOKED_AT = (20, 40, 80)  # steps

@@ -23,7 +23,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("thinwire", "thinwire.private")
+PACKAGES = ("thinwire", "thinwire_private")
 PAGE = Path(__file__).with_name("api.md")
 HEAD = """# API reference
 

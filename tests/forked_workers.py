@@ -1,7 +1,7 @@
 """Workers of the lab that start in milliseconds: forked from a process that has imported torch once.
 
     with WorkerServer() as server:
-        process = server.start(["python", "-m", "thinwire.lab.run.worker", "job.json"], env)
+        process = server.start(["python", "-m", "thinwire_lab.run.worker", "job.json"], env)
 
 A started worker has what the supervisor needs of a `subprocess.Popen`. The server (this file as a program)
 reads JSON messages from a socket, those that start a worker with its two pipes, and answers each:
@@ -101,7 +101,7 @@ def forked_loopback() -> Iterator[None]:
     """Workers on loopback are forked; what they run is the same."""
     from unittest.mock import patch
 
-    from thinwire.lab.net.network import Loopback
+    from thinwire_lab.net.network import Loopback
 
     def popen(network: Loopback, rank: int, argv: Sequence[str], workers: int) -> ForkedWorker:
         return worker_server().start(argv, network.environment(rank, workers))
@@ -151,10 +151,10 @@ def main() -> None:
     """Import what takes time, then wait for orders."""
     import torch
 
-    import thinwire.lab.bench.exchange
-    import thinwire.lab.bench.step
-    import thinwire.lab.net.link_speed
-    import thinwire.lab.run.worker  # noqa: F401
+    import thinwire_lab.bench.exchange
+    import thinwire_lab.bench.step
+    import thinwire_lab.net.link_speed
+    import thinwire_lab.run.worker  # noqa: F401
 
     torch.set_num_threads(1)
     torch.optim.SGD([torch.zeros(1)], lr=0.1)  # its first call imports for seconds

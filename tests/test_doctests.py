@@ -10,7 +10,7 @@ import pytest
 
 import thinwire
 
-OTHERS = ("thinwire.lab", "thinwire.cli")  # they need the laboratory's packages
+OTHERS = ("thinwire_lab", "thinwire_lab.cli")  # they need the laboratory's packages
 MODULES = [
     module.name
     for module in pkgutil.walk_packages(thinwire.__path__, "thinwire.", onerror=lambda name: None)

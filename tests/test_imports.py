@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import json
 import subprocess
@@ -14,9 +15,12 @@ import pytest
 
 import thinwire
 
-ROOT = Path(thinwire.__file__).parent
+# The core knows neither of the others by name; private inference does not know the lab.
+PACKAGES = ("thinwire", "thinwire_private", "thinwire_lab")
+ROOTS = {name: Path(importlib.import_module(name).__file__ or "").parent for name in PACKAGES}
+ROOT = ROOTS["thinwire"]
 
-# A module may import modules of its own row and of the rows above it.
+# A module of the core may import modules of its own row and of the rows above it.
 ROWS = (
     {"errors", "clock", "texts", "tensors"},
     {"kernels"},
@@ -30,9 +34,7 @@ ROWS = (
     {"auto"},
     {"hooks"},
     {"__init__"},
-    {"lab"},
-    {"private"},
-    {"cli"},
+    {"cli", "private"},
     {"__main__"},
 )
 # The same inside the lab.
@@ -41,10 +43,12 @@ LAB_ROWS = (
     {"data", "models"},
     {"net", "report"},
     {"run"},
-    {"bench", "simulated", "study"},
+    {"bench", "simulated", "study", "private"},
     {"claims"},
     {"doctor"},
+    {"cli"},
 )
+PRIVATE_NEEDS = {"errors", "texts", "cli"}  # of the core: private inference exchanges no gradients
 HEAVY = ("typer", "rich", "plotly", "matplotlib", "sklearn", "scipy", "pandas")
 IMPORT_SHARE = 0.35  # of what importing torch takes in the same process: a busy or slow machine slows both
 
@@ -61,17 +65,18 @@ print(json.dumps([share, [name for name in {HEAVY!r} if name in sys.modules]]))
 
 
 @cache
-def imports() -> dict[str, set[str]]:
-    """Every module of thinwire with everything it imports, lazily or not, as dotted names."""
+def imports(package: str = "thinwire") -> dict[str, set[str]]:
+    """Every module of a package with everything it imports, lazily or not, as dotted names."""
     found = {}
-    for path in sorted(ROOT.rglob("*.py")):
-        relative = path.relative_to(ROOT).with_suffix("")
+    root = ROOTS[package]
+    for path in sorted(root.rglob("*.py")):
+        relative = path.relative_to(root).with_suffix("")
         parts = (
             relative.parts[:-1] if relative.name == "__init__" and len(relative.parts) > 1 else relative.parts
         )
-        package = path.parent.relative_to(ROOT.parent).parts
+        own = path.parent.relative_to(root.parent).parts
         found[".".join(parts)] = {
-            name for node in ast.walk(ast.parse(path.read_text())) for name in _targets(node, package)
+            name for node in ast.walk(ast.parse(path.read_text())) for name in _targets(node, own)
         }
     return found
 
@@ -92,14 +97,14 @@ def _row(module: str) -> int:
     return rows[0]
 
 
-def _own_targets(module: str) -> set[str]:
-    """The thinwire modules a module imports; `from thinwire.a import b` is thinwire.a.b if that is one."""
-    targets = set()
-    for name in imports()[module]:
-        package, _, inner = name.partition(".")
-        if package != "thinwire":
+def _own_targets(module: str, package: str = "thinwire") -> set[str]:
+    """What a module imports of its own package; `from thinwire.a import b` is thinwire.a.b if that is one."""
+    targets, known = set(), imports(package)
+    for name in known[module]:
+        top, _, inner = name.partition(".")
+        if top != package:
             continue
-        while inner not in imports() and inner:
+        while inner not in known and inner:
             inner = inner.rpartition(".")[0]
         targets.add(inner or "__init__")
     return targets - {module}
@@ -123,22 +128,40 @@ def test_imports_go_one_way(module: str) -> None:
     assert not backwards, f"thinwire.{module} must not import {backwards}"
 
 
+def test_packages_import_one_way() -> None:
+    """The core stands alone but for the name that goes; private inference needs little of it."""
+    for package in PACKAGES:
+        for module, names in imports(package).items():
+            tops = {name.partition(".")[0] for name in names} & set(PACKAGES) - {package}
+            allowed = set(PACKAGES[: PACKAGES.index(package)])
+            if (package, module) == ("thinwire", "private"):
+                allowed = {"thinwire_private"}
+            assert tops <= allowed, f"{package}.{module} must not import {tops - allowed}"
+    used = {
+        name.split(".")[1]
+        for names in imports("thinwire_private").values()
+        for name in names
+        if name.startswith("thinwire.")
+    }
+    assert used <= PRIVATE_NEEDS
+
+
 def test_groups_of_the_lab_import_one_way() -> None:
     def row(module: str) -> int:
-        [index] = [i for i, names in enumerate(LAB_ROWS) if module.split(".")[1] in names]
+        [index] = [i for i, names in enumerate(LAB_ROWS) if module.split(".")[0] in names]
         return index
 
-    inside = [module for module in imports() if module.startswith("lab.")]
-    assert {module.split(".")[1] for module in inside} == set().union(*LAB_ROWS)
+    inside = [module for module in imports("thinwire_lab") if module != "__init__"]
+    assert {module.split(".")[0] for module in inside} == set().union(*LAB_ROWS)
     for module in inside:
-        targets = {target for target in _own_targets(module) if target.startswith("lab.")}
-        backwards = {target for target in targets if row(target) > row(module)}
-        assert not backwards, f"thinwire.{module} must not import {backwards}"
+        backwards = {target for target in _own_targets(module, "thinwire_lab") if row(target) > row(module)}
+        assert not backwards, f"thinwire_lab.{module} must not import {backwards}"
 
 
-def test_no_import_cycles() -> None:
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_import_cycles(package: str) -> None:
     """Modules of one row may import each other, but not in a circle."""
-    graph = {module: _own_targets(module) for module in imports()}
+    graph = {module: _own_targets(module, package) for module in imports(package)}
     while leaves := {module for module, targets in graph.items() if not targets & graph.keys()}:
         graph = {module: targets for module, targets in graph.items() if module not in leaves}
     assert not graph, f"these modules import each other in a circle: {sorted(graph)}"
@@ -146,7 +169,7 @@ def test_no_import_cycles() -> None:
 
 def test_one_door_to_the_network() -> None:
     doors = {m for m, names in imports().items() if any(n.startswith("torch.distributed") for n in names)}
-    assert {door.split(".")[0] for door in doors} <= {"groups", "hooks", "perf", "lab", "cli"}
+    assert {door.split(".")[0] for door in doors} <= {"groups", "hooks", "perf", "cli"}
 
 
 def test_one_door_to_native_code() -> None:
@@ -192,6 +215,6 @@ def test_every_argument_of_compress_is_explained() -> None:
 
 def test_the_command_line_does_not_wait_for_torch() -> None:
     """Help, and mistakes in names, need no torch, which takes seconds."""
-    code = "import sys; from thinwire.cli.app import make_app; make_app(); print('torch' in sys.modules)"
+    code = "import sys; from thinwire.cli import commands; commands(); print('torch' in sys.modules)"
     output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert output.strip() == "False"

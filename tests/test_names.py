@@ -7,10 +7,10 @@ import pytest
 from thinwire.codecs.catalog import CATALOG
 from thinwire.controls.table import CONSTANT, CONTROLS
 from thinwire.errors import ThinwireError
-from thinwire.lab.run.codec_choice import read_codec_choice
 from thinwire.memories.table import MEMORIES
 from thinwire.routes.table import ROUTES
 from thinwire.texts import names
+from thinwire_lab.run.codec_choice import read_codec_choice
 
 
 def test_they_are_the_tables() -> None:

@@ -3,15 +3,6 @@
 from __future__ import annotations
 
 
-def how_to_install(package: str, extra: str) -> str:
-    """What to type where a package is missing; thinwire itself is installed from its source.
-
-    >>> print(how_to_install("plotly", "lab"))
-    run pip install plotly, or pip install ".[lab]" in the folder of thinwire's source
-    """
-    return f'run pip install {package}, or pip install ".[{extra}]" in the folder of thinwire\'s source'
-
-
 class ThinwireError(Exception):
     """Base of everything thinwire raises on purpose."""
 
@@ -46,3 +37,7 @@ class PrivateError(ThinwireError, RuntimeError):
 
 class LinkError(PrivateError):
     """The connection of private inference: frames, time-outs, TLS, a peer that is gone or another one."""
+
+
+class MissingPackageError(ThinwireError, ImportError):
+    """Something that another package brings."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from thinwire.lab.simulated.cluster import Clock, Network, SimulatedGroup, Wire
-from thinwire.lab.simulated.scenario import Outcome, Summary, play, scenario
 from thinwire.perf.link_probe import probe_link
 from thinwire.perf.traffic import ALL_REDUCE
+from thinwire_lab.simulated.cluster import Clock, Network, SimulatedGroup, Wire
+from thinwire_lab.simulated.scenario import Outcome, Summary, play, scenario
 
 SCENARIOS = 200
 

@@ -11,7 +11,7 @@ import pytest
 import typer
 from printed import Call
 
-from thinwire.cli.app import COMMANDS, make_app
+from thinwire_lab.cli.app import COMMANDS, make_app
 
 
 def commands(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -79,7 +79,7 @@ def test_options_are_checked_before_data_are_loaded(
     def never(*_: object) -> None:
         raise AssertionError("data were loaded")
 
-    monkeypatch.setattr("thinwire.lab.run.session.load_task", never)
+    monkeypatch.setattr("thinwire_lab.run.session.load_task", never)
     assert call("train", "digits", *words).code == 2
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from printed import Call
 
-from thinwire.lab.net.netlab import available
+from thinwire_lab.net.netlab import available
 
 OBSTACLE = available()
 pytestmark = pytest.mark.skipif(OBSTACLE is not None, reason=f"netlab cannot run here: {OBSTACLE}")

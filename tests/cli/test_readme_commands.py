@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from thinwire.cli.app import make_app
+from thinwire_lab.cli.app import make_app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from thinwire.cli.row_table import print_table
-from thinwire.lab.run.records import Records
-from thinwire.lab.study.kept import kept_studies
-from thinwire.lab.study.kept_table import HEADS, kept_rows
+from thinwire_lab.cli.row_table import print_table
+from thinwire_lab.run.records import Records
+from thinwire_lab.study.kept import kept_studies
+from thinwire_lab.study.kept_table import HEADS, kept_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ("accuracy-cifar10", "accuracy-mnist", "accuracy-shakespeare", "accuracy-digits")

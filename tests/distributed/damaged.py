@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from thinwire.errors import LabError
-from thinwire.lab.run.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from thinwire.lab.run.recipes import digits
+from thinwire_lab.run.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from thinwire_lab.run.recipes import digits
 
 
 def saved(folder: Path, number: int) -> tuple[Path, Checkpoint]:

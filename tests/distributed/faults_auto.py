@@ -30,7 +30,7 @@ from launch import Gone, Hang, Server, Team
 from rank import Leave
 from verdict import Verdict, blamed, table, write_table
 
-from thinwire.lab.net.netlab import available
+from thinwire_lab.net.netlab import available
 
 TIMEOUT_S = 25.0  # of the process group: far above what a busy machine needs for a step
 PATIENCE_S = 120.0  # an answer that takes longer is a hang

@@ -7,7 +7,7 @@ from typing import Any
 
 from launch import Server
 
-from thinwire.lab.net.netlab import Netlab
+from thinwire_lab.net.netlab import Netlab
 
 
 class HostServers(Server):

@@ -15,8 +15,8 @@ from torch import nn
 from training import Wrapped, batch, descend, few_steps, loss_of, wrap
 
 from thinwire.hooks.course import Piloted
-from thinwire.lab.net.counters import read_counters
-from thinwire.lab.net.netlab import available
+from thinwire_lab.net.counters import read_counters
+from thinwire_lab.net.netlab import available
 
 OBSTACLE = available()
 pytestmark = pytest.mark.skipif(OBSTACLE is not None, reason=f"netlab cannot run here: {OBSTACLE}")

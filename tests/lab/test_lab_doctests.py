@@ -6,12 +6,12 @@ import doctest
 import importlib
 import pkgutil
 
-import thinwire.cli
-import thinwire.lab
+import thinwire_lab
+import thinwire_lab.cli
 
 MODULES = [
     module.name
-    for package in (thinwire.lab, thinwire.cli)
+    for package in (thinwire_lab, thinwire_lab.cli)
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
 ]
 

@@ -5,8 +5,8 @@ import torch
 from torch.nn import functional
 
 from thinwire.errors import LabError
-from thinwire.lab.data.augment import SHIFT, shift_and_flip
-from thinwire.lab.models import MODELS, fit_check, model_card
+from thinwire_lab.data.augment import SHIFT, shift_and_flip
+from thinwire_lab.models import MODELS, fit_check, model_card
 
 PARAMETERS = {
     "digits-cnn": 151_306,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thinwire.lab.spread import Spread, ratios
+from thinwire_lab.spread import Spread, ratios
 
 
 def test_of_several_values() -> None:

@@ -11,8 +11,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from thinwire.cli.app import make_app
 from thinwire.errors import ThinwireError
+from thinwire_lab.cli.app import make_app
 
 CLUSTER = ("--nodes", "8", "--gpus", "2", "--link", "1gbit", "--intra", "pcie")
 FEW = ("--codecs", "terngrad,topk:0.01")

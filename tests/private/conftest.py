@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from thinwire.private.net.bits import read_bits
-from thinwire.private.net.draw import random_pictures, with_random_weights
-from thinwire.private.net.graph import Graph
-from thinwire.private.net.sketch import Sketch
-from thinwire.private.net.value import IntArray
+from thinwire_private.net.bits import read_bits
+from thinwire_private.net.draw import random_pictures, with_random_weights
+from thinwire_private.net.graph import Graph
+from thinwire_private.net.sketch import Sketch
+from thinwire_private.net.value import IntArray
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from thinwire.private.net.bits import read_bits
-from thinwire.private.net.zoo import build
-from thinwire.private.pipeline import LAG
-from thinwire.private.program import compile_graph
-from thinwire.private.step import ASK, FINISH, OFFLINE
-from thinwire.private.variant import VARIANTS
+from thinwire_private.net.bits import read_bits
+from thinwire_private.net.zoo import build
+from thinwire_private.pipeline import LAG
+from thinwire_private.program import compile_graph
+from thinwire_private.step import ASK, FINISH, OFFLINE
+from thinwire_private.variant import VARIANTS
 
 
 def test_one_round_trip_is_left_however_many_layers() -> None:

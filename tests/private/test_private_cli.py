@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from thinwire import private
-from thinwire.cli.app import make_app
+import thinwire_private as private
 from thinwire.errors import ThinwireError
-from thinwire.private.description import digest
-from thinwire.private.net import oracle
-from thinwire.private.net.graph import Graph
-from thinwire.private.net.twq import Model, write_twq
-from thinwire.private.net.value import IntArray
-from thinwire.private.variant import VARIANTS, variant
+from thinwire_lab.cli.app import make_app
+from thinwire_private.description import digest
+from thinwire_private.net import oracle
+from thinwire_private.net.graph import Graph
+from thinwire_private.net.twq import Model, write_twq
+from thinwire_private.net.value import IntArray
+from thinwire_private.variant import VARIANTS, variant
 
 
 @pytest.fixture(scope="module")

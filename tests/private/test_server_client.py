@@ -15,21 +15,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from thinwire import private
+import thinwire_private as private
 from thinwire.errors import LinkError, ThinwireError
-from thinwire.private.description import digest
-from thinwire.private.errors import MissingError, ModelError
-from thinwire.private.ledger import total
-from thinwire.private.link.certificate import write_certificates
-from thinwire.private.link.connection import call
-from thinwire.private.link.handshake import ANY, HELLO_BYTES, Hello
-from thinwire.private.link.stream import SocketChannel
-from thinwire.private.net import oracle
-from thinwire.private.net.graph import Graph
-from thinwire.private.net.twq import Model, write_twq
-from thinwire.private.net.value import IntArray
-from thinwire.private.request import Request
-from thinwire.private.variant import VARIANTS
+from thinwire_private.description import digest
+from thinwire_private.errors import MissingError, ModelError
+from thinwire_private.ledger import total
+from thinwire_private.link.certificate import write_certificates
+from thinwire_private.link.connection import call
+from thinwire_private.link.handshake import ANY, HELLO_BYTES, Hello
+from thinwire_private.link.stream import SocketChannel
+from thinwire_private.net import oracle
+from thinwire_private.net.graph import Graph
+from thinwire_private.net.twq import Model, write_twq
+from thinwire_private.net.value import IntArray
+from thinwire_private.request import Request
+from thinwire_private.variant import VARIANTS
 
 LONG_S = 120.0  # far above what a busy machine needs
 
@@ -54,7 +54,7 @@ def channels(monkeypatch: pytest.MonkeyPatch) -> list[SocketChannel]:
         opened.append(call(*arguments))
         return opened[-1]
 
-    monkeypatch.setattr("thinwire.private.client.call", noting)
+    monkeypatch.setattr("thinwire_private.client.call", noting)
     return opened
 
 
@@ -196,7 +196,7 @@ def test_another_model_is_refused_on_both_sides(
 def test_other_parameters_are_refused_on_both_sides(
     server: private.Server, events: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("thinwire.private.client.fingerprint", lambda graph, variant: b"another")
+    monkeypatch.setattr("thinwire_private.client.fingerprint", lambda graph, variant: b"another")
     with pytest.raises(LinkError, match="different message sizes"):
         private.Client(server.address).__enter__()
     told(events, "different message sizes")
@@ -293,7 +293,7 @@ def test_an_internal_error_tells_nothing_but_its_kind(
     def broken(self: object, batch: int) -> None:
         raise IndexError("weight 1234567890 is -7")
 
-    monkeypatch.setattr("thinwire.private.server.ServerSession.query", broken)
+    monkeypatch.setattr("thinwire_private.server.ServerSession.query", broken)
     with (
         pytest.raises(LinkError, match="the peer stopped: an internal error of the server"),
         private.Client(server.address) as client,
@@ -333,7 +333,7 @@ def test_what_is_missing_is_told_before_anything_starts(
     def missing() -> None:
         raise MissingError("private inference needs AES")
 
-    monkeypatch.setattr(f"thinwire.private.needs.{need}", missing)
+    monkeypatch.setattr(f"thinwire_private.needs.{need}", missing)
     with pytest.raises(MissingError, match="needs AES"):
         private.Server(small)
     with pytest.raises(MissingError, match="needs AES"):

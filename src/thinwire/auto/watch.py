@@ -92,7 +92,7 @@ class Watch:
             self._patience = min(MOST_PATIENCE, 2 * self._patience) if same else PATIENCE
 
     def look_drained(self, helm: Link) -> None:
-        """At the decision: a link that changes before the steps have settled would be taken for the old one."""
+        """At the decision: a link that changes before the steps settle would be taken for the old one."""
         self._nbytes = long_message(helm.link_s, self._expected_s)
         self._drained = self._look_drained(helm)
 

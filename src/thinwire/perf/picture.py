@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thinwire.errors import LabError, how_to_install
+from thinwire.errors import LabError
 from thinwire.perf.palette import colours
 from thinwire.perf.sweep import Row
 
@@ -24,7 +24,7 @@ def new_figure(width: float, height: float) -> Figure:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise LabError(f"pictures are drawn by matplotlib: {how_to_install('matplotlib', 'lab')}") from error
+        raise LabError("pictures are drawn by matplotlib: run pip install matplotlib") from error
     figure = Figure(figsize=(width, height), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     return figure

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from thinwire.lab.bench import digests as lab
-from thinwire.lab.bench.digests import WORLDS, cases, digests
 from thinwire.texts.names import CODECS, CONTROLS, MEMORIES, first_word
+from thinwire_lab.bench import digests as lab
+from thinwire_lab.bench.digests import WORLDS, cases, digests
 
 
 def test_all_codecs_memories_and_controls_are_there() -> None:

@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from forked_workers import forked_loopback
-from thinwire.cli.app import make_app
 from thinwire.errors import LabError
-from thinwire.lab.bench.cell import Cell, cells
-from thinwire.lab.bench.grid import job_of, read_records
-from thinwire.lab.bench.grid_figures import Errors, Point, means, points, spread, verdict
-from thinwire.lab.bench.grid_page import write_page
+from thinwire_lab.bench.cell import Cell, cells
+from thinwire_lab.bench.grid import job_of, read_records
+from thinwire_lab.bench.grid_figures import Errors, Point, means, points, spread, verdict
+from thinwire_lab.bench.grid_page import write_page
+from thinwire_lab.cli.app import make_app
 
 
 def record(**others: Any) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from thinwire.lab.claims.claim import Claim
-from thinwire.lab.claims.evidence import Evidence
-from thinwire.lab.claims.judgement import Judgement, Word
-from thinwire.lab.claims.run import Result, Run
-from thinwire.lab.claims.study import Study, Tell
+from thinwire_lab.claims.claim import Claim
+from thinwire_lab.claims.evidence import Evidence
+from thinwire_lab.claims.judgement import Judgement, Word
+from thinwire_lab.claims.run import Result, Run
+from thinwire_lab.claims.study import Study, Tell
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from thinwire.lab.claims.ledger import find_claim
-from thinwire.lab.claims.papers.cifar_accuracy import FILE, GRADIVEQ_CODEC
-from thinwire.lab.claims.settled import settle
+from thinwire_lab.claims.ledger import find_claim
+from thinwire_lab.claims.papers.cifar_accuracy import FILE, GRADIVEQ_CODEC
+from thinwire_lab.claims.settled import settle
 
 
 def write(folder: Path, accuracies: dict[tuple[str, int], float], lr: float = 0.1) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from thinwire.lab.claims.run import Result
-from thinwire.lab.claims.studies.compressed_gradients import COMPARED, CompressedGradients
-from thinwire.lab.claims.studies.convolution_gradients import SHARES, SLICE, Basis, ConvolutionGradients
-from thinwire.lab.claims.studies.ternary_gradients import TernaryGradients, errors
-from thinwire.lab.claims.studies.training import Trainings
-from thinwire.lab.claims.study import Study
-from thinwire.lab.run.recipe import Recipe
+from thinwire_lab.claims.run import Result
+from thinwire_lab.claims.studies.compressed_gradients import COMPARED, CompressedGradients
+from thinwire_lab.claims.studies.convolution_gradients import SHARES, SLICE, Basis, ConvolutionGradients
+from thinwire_lab.claims.studies.ternary_gradients import TernaryGradients, errors
+from thinwire_lab.claims.studies.training import Trainings
+from thinwire_lab.claims.study import Study
+from thinwire_lab.run.recipe import Recipe
 
 RECIPE = Recipe("digits", "digits-cnn", epochs=1, steps=20, batch=16, lr=0.05, workers=2, evaluations=1)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from thinwire.lab.claims.ledger import CLAIMS
-from thinwire.lab.claims.page import page, write_page
-from thinwire.lab.claims.settled import settle
+from thinwire_lab.claims.ledger import CLAIMS
+from thinwire_lab.claims.page import page, write_page
+from thinwire_lab.claims.settled import settle
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 

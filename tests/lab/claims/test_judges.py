@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from thinwire.lab.claims.evidence import Evidence
-from thinwire.lab.claims.judgement import Judge
-from thinwire.lab.claims.ledger import find_claim
-from thinwire.lab.claims.papers import (
+from thinwire_lab.claims.evidence import Evidence
+from thinwire_lab.claims.judgement import Judge
+from thinwire_lab.claims.ledger import find_claim
+from thinwire_lab.claims.papers import (
     baselines,
     fft_errors,
     fft_theta,
@@ -22,9 +22,9 @@ from thinwire.lab.claims.papers import (
     terngrad_nets,
     terngrad_workers,
 )
-from thinwire.lab.claims.run import Measured
-from thinwire.lab.claims.studies.convolution_gradients import SHARES
-from thinwire.lab.claims.studies.training import Trainings
+from thinwire_lab.claims.run import Measured
+from thinwire_lab.claims.studies.convolution_gradients import SHARES
+from thinwire_lab.claims.studies.training import Trainings
 
 
 def trained(id: str, accuracy: dict[str, float], fewer: float = 10.0) -> Evidence:

@@ -9,13 +9,13 @@ import pytest
 from made_claims import MadeStudy, made_claim
 
 from thinwire.errors import LabError
-from thinwire.lab.claims.claim_records import ClaimRecords
-from thinwire.lab.claims.ledger import CLAIMS, find_claim
-from thinwire.lab.claims.run import Run
-from thinwire.lab.claims.running import run_claim
-from thinwire.lab.claims.settled import settle
-from thinwire.lab.claims.study import CLAIMS_FILE, Recorded, Untestable
 from thinwire.plans.wire_version import WIRE_VERSION
+from thinwire_lab.claims.claim_records import ClaimRecords
+from thinwire_lab.claims.ledger import CLAIMS, find_claim
+from thinwire_lab.claims.run import Run
+from thinwire_lab.claims.running import run_claim
+from thinwire_lab.claims.settled import settle
+from thinwire_lab.claims.study import CLAIMS_FILE, Recorded, Untestable
 
 FIRST_WORDS = ("reproduced", "partly", "refuted", "untestable", "open")
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from thinwire.errors import LabError
-from thinwire.lab.data import Split, Task, cifar, load_task, open_task
-from thinwire.lab.data.folder import Remote, default_folder, download
-from thinwire.lab.data.idx import read_idx
-from thinwire.lab.data.shakespeare import CONTEXT
+from thinwire_lab.data import Split, Task, cifar, load_task, open_task
+from thinwire_lab.data.folder import Remote, default_folder, download
+from thinwire_lab.data.idx import read_idx
+from thinwire_lab.data.shakespeare import CONTEXT
 
 
 def silent(text: str) -> None:

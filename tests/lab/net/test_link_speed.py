@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forked_workers import forked_loopback
-from thinwire.lab.net.link_speed import measure_link
+from thinwire_lab.net.link_speed import measure_link
 
 
 @forked_loopback()

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from thinwire.errors import LabError
-from thinwire.lab.net.counted_run import run_counted
-from thinwire.lab.net.counters import Counters, read_counters
-from thinwire.lab.net.janitor import sweep
-from thinwire.lab.net.netlab import Netlab, available
-from thinwire.lab.process.ending import ProcessFailed
+from thinwire_lab.net.counted_run import run_counted
+from thinwire_lab.net.counters import Counters, read_counters
+from thinwire_lab.net.janitor import sweep
+from thinwire_lab.net.netlab import Netlab, available
+from thinwire_lab.process.ending import ProcessFailed
 
 OBSTACLE = available()
 needs_netlab = pytest.mark.skipif(OBSTACLE is not None, reason=f"netlab cannot run here: {OBSTACLE}")
@@ -139,7 +139,7 @@ class TestLinks:
 
     def test_a_process_reads_the_counters_of_its_own_host(self, lab: Netlab) -> None:
         code = (
-            "from thinwire.lab.net.counters import read_counters as r; print(r() == r('eth0'), r().tx_bytes)"
+            "from thinwire_lab.net.counters import read_counters as r; print(r() == r('eth0'), r().tx_bytes)"
         )
         transfer(lab, 100_000)
         process = lab.popen(1, [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -287,7 +287,7 @@ class TestRefusals:
             Netlab(hosts=2, rate=rate)
 
     def test_missing_tools(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("thinwire.lab.net.iproute.search_path", lambda: "")
+        monkeypatch.setattr("thinwire_lab.net.iproute.search_path", lambda: "")
         assert "install iproute2" in (available() or "")
 
     def test_an_unknown_interface_names_those_there_are(self) -> None:

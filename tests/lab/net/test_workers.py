@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from thinwire.errors import LabError
-from thinwire.lab.net.network import PIPES
-from thinwire.lab.net.workers import parse_row, worker_rows
-from thinwire.lab.process.supervisor import Supervisor
+from thinwire_lab.net.network import PIPES
+from thinwire_lab.net.workers import parse_row, worker_rows
+from thinwire_lab.process.supervisor import Supervisor
 
 
 def say(**row: Any) -> str:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from thinwire.errors import LabError
-from thinwire.lab.process import supervisor
-from thinwire.lab.process.ending import ProcessFailed
-from thinwire.lab.process.supervisor import Start, Supervisor
+from thinwire_lab.process import supervisor
+from thinwire_lab.process.ending import ProcessFailed
+from thinwire_lab.process.supervisor import Start, Supervisor
 
 SLEEP = "exec sleep 3600"
 SOON_S = 600.0  # far from the hour of SLEEP, and far above what a busy machine needs

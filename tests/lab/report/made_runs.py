@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from thinwire.lab.report.outcome import Outcome, outcome_from_rows
-from thinwire.lab.report.record import Record, describe
-from thinwire.lab.run.recipes import digits
+from thinwire_lab.report.outcome import Outcome, outcome_from_rows
+from thinwire_lab.report.record import Record, describe
+from thinwire_lab.run.recipes import digits
 
 LAYER = {"name": "fc<1>.weight", "numel": 1000, "codec": "terngrad", "bytes_per_step": 600.0}
 REPORT = {

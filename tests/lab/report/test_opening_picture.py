@@ -12,11 +12,11 @@ from browser import Browser, chromium
 from made_runs import made_record
 
 from thinwire.errors import LabError
-from thinwire.lab.report.outcome import Outcome
-from thinwire.lab.run.recipe import Recipe, recipe_from_dict
-from thinwire.lab.study.gain import Gain, gains_of
-from thinwire.lab.study.kept import KeptStudy, kept_studies
-from thinwire.lab.study.opening_picture import write_opening_picture
+from thinwire_lab.report.outcome import Outcome
+from thinwire_lab.run.recipe import Recipe, recipe_from_dict
+from thinwire_lab.study.gain import Gain, gains_of
+from thinwire_lab.study.kept import KeptStudy, kept_studies
+from thinwire_lab.study.opening_picture import write_opening_picture
 
 RATES = ("100mbit", "1gbit")
 LONG = "topk:0.04,start=5% @ memory=momentum:mask=off,lr=on"

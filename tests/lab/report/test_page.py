@@ -9,7 +9,7 @@ import pytest
 from browser import Browser, chromium
 from made_runs import made_record
 
-from thinwire.lab.report.run_report import write_report
+from thinwire_lab.report.run_report import write_report
 
 BOXES = ("score-steps", "score-bytes", "score-time", "loss-steps", "loss-bytes", "loss-time")
 SLIDE = """(() => {{

@@ -11,15 +11,15 @@ import pytest
 from made_runs import made_record
 
 from thinwire.errors import LabError
-from thinwire.lab.report.colours import colours
-from thinwire.lab.report.comparison import compare
-from thinwire.lab.report.headline_picture import write_headline_picture
-from thinwire.lab.report.merged import merge
-from thinwire.lab.report.page_data import page_data
-from thinwire.lab.report.record import Record
-from thinwire.lab.report.run_report import verdict
-from thinwire.lab.report.stage_history import stage_history
-from thinwire.lab.report.title import title_of
+from thinwire_lab.report.colours import colours
+from thinwire_lab.report.comparison import compare
+from thinwire_lab.report.headline_picture import write_headline_picture
+from thinwire_lab.report.merged import merge
+from thinwire_lab.report.page_data import page_data
+from thinwire_lab.report.record import Record
+from thinwire_lab.report.run_report import verdict
+from thinwire_lab.report.stage_history import stage_history
+from thinwire_lab.report.title import title_of
 
 
 def test_no_two_codecs_share_a_colour() -> None:

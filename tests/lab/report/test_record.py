@@ -11,13 +11,13 @@ import pytest
 from made_runs import made_record
 
 from thinwire.errors import LabError
-from thinwire.lab.report import record as record_module
-from thinwire.lab.report.comparison import compare
-from thinwire.lab.report.outcome import outcome_from_rows
-from thinwire.lab.report.record import Record, make_folder, read_record, write_record
-from thinwire.lab.report.run_report import sources, verdict, write_report
-from thinwire.lab.report.tables import byte_count, headline, pace
-from thinwire.lab.spread import Spread
+from thinwire_lab.report import record as record_module
+from thinwire_lab.report.comparison import compare
+from thinwire_lab.report.outcome import outcome_from_rows
+from thinwire_lab.report.record import Record, make_folder, read_record, write_record
+from thinwire_lab.report.run_report import sources, verdict, write_report
+from thinwire_lab.report.tables import byte_count, headline, pace
+from thinwire_lab.spread import Spread
 
 
 @pytest.fixture

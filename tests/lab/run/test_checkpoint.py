@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from thinwire.errors import LabError
-from thinwire.lab.run.checkpoint import Checkpoint, check_same_run, read_checkpoint, write_checkpoint
-from thinwire.lab.run.checkpoint_options import CheckpointOptions
-from thinwire.lab.run.recipes import digits
+from thinwire_lab.run.checkpoint import Checkpoint, check_same_run, read_checkpoint, write_checkpoint
+from thinwire_lab.run.checkpoint_options import CheckpointOptions
+from thinwire_lab.run.recipes import digits
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_missing_file_and_other_version(
     with pytest.raises(LabError, match="does not exist"):
         read_checkpoint(tmp_path / "no.pt")
     path = tmp_path / "new.pt"
-    monkeypatch.setattr("thinwire.lab.run.checkpoint.VERSION", 99)
+    monkeypatch.setattr("thinwire_lab.run.checkpoint.VERSION", 99)
     write_checkpoint(path, checkpoint)
     monkeypatch.undo()
     with pytest.raises(LabError, match="format version 99, this thinwire reads 2"):

@@ -9,15 +9,15 @@ import pytest
 
 from forked_workers import forked_loopback
 from thinwire.errors import ThinwireError
-from thinwire.lab.data import load_task
-from thinwire.lab.net.network import Loopback
-from thinwire.lab.report.record import Record, describe, write_record
-from thinwire.lab.report.run_report import write_report
-from thinwire.lab.report.strength import controlled, strength_of, strength_rows
-from thinwire.lab.run.codec_choice import CodecChoice, read_codec_choice
-from thinwire.lab.run.ddp_exchange import check_codec
-from thinwire.lab.run.launch import launch, shared_task
-from thinwire.lab.run.recipes import digits
+from thinwire_lab.data import load_task
+from thinwire_lab.net.network import Loopback
+from thinwire_lab.report.record import Record, describe, write_record
+from thinwire_lab.report.run_report import write_report
+from thinwire_lab.report.strength import controlled, strength_of, strength_rows
+from thinwire_lab.run.codec_choice import CodecChoice, read_codec_choice
+from thinwire_lab.run.ddp_exchange import check_codec
+from thinwire_lab.run.launch import launch, shared_task
+from thinwire_lab.run.recipes import digits
 
 
 def test_reading() -> None:

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thinwire.errors import LabError
-from thinwire.lab.data import LOADERS
-from thinwire.lab.data.example_order import ExampleOrder
-from thinwire.lab.models import model_card
-from thinwire.lab.run.optimizer import make_optimizer
-from thinwire.lab.run.recipe import recipe_from_dict
-from thinwire.lab.run.recipes import digits, mnist, recipe_for
-from thinwire.lab.run.session import grid
+from thinwire_lab.data import LOADERS
+from thinwire_lab.data.example_order import ExampleOrder
+from thinwire_lab.models import model_card
+from thinwire_lab.run.optimizer import make_optimizer
+from thinwire_lab.run.recipe import recipe_from_dict
+from thinwire_lab.run.recipes import digits, mnist, recipe_for
+from thinwire_lab.run.session import grid
 
 
 @pytest.mark.parametrize("task", LOADERS)

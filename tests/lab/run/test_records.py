@@ -12,14 +12,14 @@ import pytest
 
 from forked_workers import forked_loopback
 from thinwire.errors import LabError
-from thinwire.lab.report.outcome import Outcome, Row, outcome_from_rows
-from thinwire.lab.report.record import Record
-from thinwire.lab.run.progress import Silent
-from thinwire.lab.run.recipe import Recipe
-from thinwire.lab.run.recipes import digits
-from thinwire.lab.run.records import Records, Settings
-from thinwire.lab.run.session import Session, grid
 from thinwire.plans.wire_version import WIRE_VERSION
+from thinwire_lab.report.outcome import Outcome, Row, outcome_from_rows
+from thinwire_lab.report.record import Record
+from thinwire_lab.run.progress import Silent
+from thinwire_lab.run.recipe import Recipe
+from thinwire_lab.run.recipes import digits
+from thinwire_lab.run.records import Records, Settings
+from thinwire_lab.run.session import Session, grid
 
 STEPS: list[Row] = [
     {"row": "step", "step": step, "epoch": step / 10, "seconds": step / 2, "loss": 1 / step}
@@ -130,7 +130,7 @@ def forked() -> Iterator[None]:
 def test_a_session_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two codecs one is recorded; then all are, and nothing is run."""
     started: list[str] = []
-    from thinwire.lab.run import session as module
+    from thinwire_lab.run import session as module
 
     launch = module.launch
 

@@ -13,14 +13,14 @@ import pytest
 
 from forked_workers import forked_loopback
 from thinwire.errors import LabError
-from thinwire.lab.data import Task, load_task
-from thinwire.lab.net.network import Hosts, Loopback, Network, open_network
-from thinwire.lab.report.outcome import Outcome
-from thinwire.lab.run.checkpoint_options import CheckpointOptions
-from thinwire.lab.run.launch import launch, shared_task
-from thinwire.lab.run.recipe import Recipe
-from thinwire.lab.run.recipes import digits
-from thinwire.lab.run.training_job import TrainingJob
+from thinwire_lab.data import Task, load_task
+from thinwire_lab.net.network import Hosts, Loopback, Network, open_network
+from thinwire_lab.report.outcome import Outcome
+from thinwire_lab.run.checkpoint_options import CheckpointOptions
+from thinwire_lab.run.launch import launch, shared_task
+from thinwire_lab.run.recipe import Recipe
+from thinwire_lab.run.recipes import digits
+from thinwire_lab.run.training_job import TrainingJob
 
 WORKERS = 2
 
@@ -51,7 +51,7 @@ def run(task: Task, task_folder: Path):
 
 
 def test_plain_ddp(run) -> None:
-    """The one run whose workers are started as users' are: `python -m thinwire.lab.run.worker`."""
+    """The one run whose workers are started as users' are: `python -m thinwire_lab.run.worker`."""
     outcome, rows = run(short("ddp"))
     assert (outcome.steps, outcome.codec, outcome.report) == (6, "ddp", None)
     assert outcome.bytes_per_step == 4 * 151_306  # 2 (N - 1) / N = 1 for two workers
@@ -132,7 +132,7 @@ def test_worker_ends_when_its_launcher_is_gone(task_folder: Path, tmp_path: Path
     job = TrainingJob(short("ddp"), str(task_folder), counters=False, link_rate=None)
     path = tmp_path / "job.json"
     path.write_text(json.dumps(job.to_dict()))
-    argv = [sys.executable, "-m", "thinwire.lab.run.worker", str(path)]
+    argv = [sys.executable, "-m", "thinwire_lab.run.worker", str(path)]
     worker = Loopback(None).popen(0, argv, WORKERS)
     assert worker.stdin is not None
     assert worker.stdout is not None

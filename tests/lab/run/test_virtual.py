@@ -14,15 +14,15 @@ from torch import nn
 
 from forked_workers import forked_loopback
 from thinwire.errors import CodecError, LabError
-from thinwire.lab.data import Task, load_task
-from thinwire.lab.net.network import Loopback, Network, Virtual, open_network
-from thinwire.lab.report.outcome import Outcome
-from thinwire.lab.run.checkpoint_options import CheckpointOptions
-from thinwire.lab.run.launch import launch, shared_task
-from thinwire.lab.run.recipe import Recipe
-from thinwire.lab.run.recipes import digits
-from thinwire.lab.run.replicas import Draw, Replicas
-from thinwire.lab.run.virtual_trainer import VirtualTrainer
+from thinwire_lab.data import Task, load_task
+from thinwire_lab.net.network import Loopback, Network, Virtual, open_network
+from thinwire_lab.report.outcome import Outcome
+from thinwire_lab.run.checkpoint_options import CheckpointOptions
+from thinwire_lab.run.launch import launch, shared_task
+from thinwire_lab.run.recipe import Recipe
+from thinwire_lab.run.recipes import digits
+from thinwire_lab.run.replicas import Draw, Replicas
+from thinwire_lab.run.virtual_trainer import VirtualTrainer
 
 WORKERS = 3
 EXACT = [

@@ -12,15 +12,15 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from thinwire.cli.app import make_app
 from thinwire.errors import LabError
-from thinwire.lab.data.task import ACCURACY, BITS_PER_CHARACTER
-from thinwire.lab.report.outcome import Outcome
-from thinwire.lab.run.recipe import Recipe
-from thinwire.lab.run.records import Records, Settings
-from thinwire.lab.study.kept import KeptStudy, kept_studies
-from thinwire.lab.study.kept_picture import KeptPicture
-from thinwire.lab.study.kept_table import kept_markdown, kept_rows, put_table
+from thinwire_lab.cli.app import make_app
+from thinwire_lab.data.task import ACCURACY, BITS_PER_CHARACTER
+from thinwire_lab.report.outcome import Outcome
+from thinwire_lab.run.recipe import Recipe
+from thinwire_lab.run.records import Records, Settings
+from thinwire_lab.study.kept import KeptStudy, kept_studies
+from thinwire_lab.study.kept_picture import KeptPicture
+from thinwire_lab.study.kept_table import kept_markdown, kept_rows, put_table
 
 RECIPE = Recipe("digits", "digits-cnn", epochs=1, batch=16, lr=0.1)
 

@@ -12,19 +12,19 @@ import torch
 from torch import Tensor
 
 from thinwire.errors import LabError
-from thinwire.lab.study.correlation import bin_energies, captured_in_frequency, captured_in_place, lag1
-from thinwire.lab.study.errors import Error, find_errors
-from thinwire.lab.study.fit import fit
-from thinwire.lab.study.formats import FORMATS, cast, measure_formats, power_of_two, uniform
-from thinwire.lab.study.methods import METHODS, read_methods
-from thinwire.lab.study.probe import passed_through, planned_bits
-from thinwire.lab.study.recording import MOMENTS, WINDOW, record
-from thinwire.lab.study.snapshot import Snapshot, relative_error
-from thinwire.lab.study.subject import read_subjects
-from thinwire.lab.study.tables import markdown
-from thinwire.lab.study.verdict import duels, verdict
 from thinwire.tensors.layout import Layout
 from thinwire.tensors.spec import Spec
+from thinwire_lab.study.correlation import bin_energies, captured_in_frequency, captured_in_place, lag1
+from thinwire_lab.study.errors import Error, find_errors
+from thinwire_lab.study.fit import fit
+from thinwire_lab.study.formats import FORMATS, cast, measure_formats, power_of_two, uniform
+from thinwire_lab.study.methods import METHODS, read_methods
+from thinwire_lab.study.probe import passed_through, planned_bits
+from thinwire_lab.study.recording import MOMENTS, WINDOW, record
+from thinwire_lab.study.snapshot import Snapshot, relative_error
+from thinwire_lab.study.subject import read_subjects
+from thinwire_lab.study.tables import markdown
+from thinwire_lab.study.verdict import duels, verdict
 
 STEPS = 60
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from thinwire.private.bench.fuzz import SHARES, VICTIMS, fuzz, threads_left
-from thinwire.private.bench.mutation import mutate
+from thinwire_lab.private.fuzz import SHARES, VICTIMS, fuzz, threads_left
+from thinwire_lab.private.mutation import mutate
 
 CASES = {"session": 12}
 
@@ -29,7 +29,7 @@ def test_a_crash_is_told_with_its_case(monkeypatch: pytest.MonkeyPatch) -> None:
     def victim(dice: random.Random) -> None:
         raise IndexError("out of range")
 
-    monkeypatch.setattr("thinwire.private.bench.fuzz.VICTIMS", {"frames": victim})
+    monkeypatch.setattr("thinwire_lab.private.fuzz.VICTIMS", {"frames": victim})
     with pytest.raises(AssertionError, match="case 0 of 'frames', seed 7"):
         fuzz("frames", 1, seed=7)
 

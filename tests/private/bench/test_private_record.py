@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from thinwire.errors import PrivateError
-from thinwire.private.bench.documents import documents
-from thinwire.private.bench.record import Records
-from thinwire.private.bench.wishes import Wishes
+from thinwire_lab.private.documents import documents
+from thinwire_lab.private.record import Records
+from thinwire_lab.private.wishes import Wishes
 
 
 def test_what_is_recorded_is_not_run_again(tmp_path: Path) -> None:

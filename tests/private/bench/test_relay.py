@@ -6,8 +6,8 @@ import os
 import threading
 import time
 
-from thinwire.private.bench.relay import Relay
-from thinwire.private.link.connection import answer, call, listen
+from thinwire_lab.private.relay import Relay
+from thinwire_private.link.connection import answer, call, listen
 
 
 def test_a_round_trip_takes_its_time_and_bytes_arrive() -> None:

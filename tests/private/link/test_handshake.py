@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from thinwire.errors import LinkError
-from thinwire.private.link import Channel, memory_pair
-from thinwire.private.link.handshake import (
+from thinwire_private.link import Channel, memory_pair
+from thinwire_private.link.handshake import (
     ANY,
     HELLO_BYTES,
     Hello,

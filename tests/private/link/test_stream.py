@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from thinwire.errors import LinkError
-from thinwire.private.link import framed_bytes, pump
-from thinwire.private.link.frame import HEADER, MAX_FRAME_BYTES, pack_header
-from thinwire.private.link.stream import SocketChannel
+from thinwire_private.link import framed_bytes, pump
+from thinwire_private.link.frame import HEADER, MAX_FRAME_BYTES, pack_header
+from thinwire_private.link.stream import SocketChannel
 
 Pair = tuple[SocketChannel, SocketChannel]
 LONG_S = 120.0  # far above what a busy machine needs

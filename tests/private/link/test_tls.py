@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from thinwire.errors import LinkError
-from thinwire.private.link.certificate import write_certificates
-from thinwire.private.link.connection import answer, call, listen
-from thinwire.private.link.stream import SocketChannel
-from thinwire.private.link.tls import client_context, parse_address, require_tls, server_context
+from thinwire_private.link.certificate import write_certificates
+from thinwire_private.link.connection import answer, call, listen
+from thinwire_private.link.stream import SocketChannel
+from thinwire_private.link.tls import client_context, parse_address, require_tls, server_context
 
 Files = dict[str, Path]
 Outcome = dict[str, str]

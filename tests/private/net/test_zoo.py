@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from thinwire.private.errors import ModelError
-from thinwire.private.net.bits import Bits, read_bits
-from thinwire.private.net.draw import random_pictures, with_random_weights
-from thinwire.private.net.oracle import run
-from thinwire.private.net.zoo import MINIONN_LIST, RESNET32_LIST, build, listed, middle_layers
+from thinwire_private.errors import ModelError
+from thinwire_private.net.bits import Bits, read_bits
+from thinwire_private.net.draw import random_pictures, with_random_weights
+from thinwire_private.net.oracle import run
+from thinwire_private.net.zoo import MINIONN_LIST, RESNET32_LIST, build, listed, middle_layers
 
 
 @pytest.mark.parametrize(

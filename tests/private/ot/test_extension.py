@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from pair import KINDS, Pair
 
-from thinwire.private.errors import MissingError, ModelError, ProtocolError
-from thinwire.private.message import Message, traffic
-from thinwire.private.ot import group, native
-from thinwire.private.ot.base import BaseReceiver, BaseSender
-from thinwire.private.ot.kind import OtKind
-from thinwire.private.ot.prg import Prg
-from thinwire.private.ot.suite import setup_messages
+from thinwire_private.errors import MissingError, ModelError, ProtocolError
+from thinwire_private.message import Message, traffic
+from thinwire_private.ot import group, native
+from thinwire_private.ot.base import BaseReceiver, BaseSender
+from thinwire_private.ot.kind import OtKind
+from thinwire_private.ot.prg import Prg
+from thinwire_private.ot.suite import setup_messages
 
 # SHA-256 of what the client sends and receives under the seeds of Pair, so that a change of the wire is seen.
 DIGESTS = {
@@ -129,8 +129,8 @@ def test_indices_are_handed_out_once(pair: Pair) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_transcript_is_pinned(kind: str) -> None:
-    from thinwire.private.link.channel import Buffer
-    from thinwire.private.link.memory import MemoryChannel
+    from thinwire_private.link.channel import Buffer
+    from thinwire_private.link.memory import MemoryChannel
 
     seen = hashlib.sha256()
     send = MemoryChannel.send

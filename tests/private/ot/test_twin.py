@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from twin import Stream, TwinReceiver, TwinSender, derive, tweaked_hash
 
-from thinwire.private.ot.kind import OtKind
-from thinwire.private.ot.native import native
-from thinwire.private.ot.prg import Prg, as_bytes
-from thinwire.private.ot.softspoken import Receiver, Sender
+from thinwire_private.ot.kind import OtKind
+from thinwire_private.ot.native import native
+from thinwire_private.ot.prg import Prg, as_bytes
+from thinwire_private.ot.softspoken import Receiver, Sender
 
 SESSION = b"a session of two"
 SEEDS = b"seed of sender  ", b"seed of receiver"

@@ -11,9 +11,9 @@ import plain_aes
 import plain_ristretto
 import pytest
 
-from thinwire.private.ot.group import Group, from_libsodium, ristretto255
-from thinwire.private.ot.native import native
-from thinwire.private.ot.prg import Prg, as_bytes
+from thinwire_private.ot.group import Group, from_libsodium, ristretto255
+from thinwire_private.ot.native import native
+from thinwire_private.ot.prg import Prg, as_bytes
 
 MULTIPLES = [  # RFC 9496, A.1
     "0000000000000000000000000000000000000000000000000000000000000000",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from thinwire.private.net.value import IntArray
-from thinwire.private.ot.prg import Words
-from thinwire.private.protocols.ring import reduce
+from thinwire_private.net.value import IntArray
+from thinwire_private.ot.prg import Words
+from thinwire_private.protocols.ring import reduce
 
 
 def all_pairs(width: int) -> tuple[Words, Words]:

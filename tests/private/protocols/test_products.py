@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from pair import Pair, both
 
-from thinwire.private.ot.prg import Words
-from thinwire.private.protocols.extend import SIRNN, UNKNOWN
-from thinwire.private.protocols.linear import ActivationBits, Shape, WeightBits, ring_matmul
-from thinwire.private.protocols.ring import encode, reduce
-from thinwire.private.protocols.sirnn import Sirnn, SirnnSwapped
+from thinwire_private.ot.prg import Words
+from thinwire_private.protocols.extend import SIRNN, UNKNOWN
+from thinwire_private.protocols.linear import ActivationBits, Shape, WeightBits, ring_matmul
+from thinwire_private.protocols.ring import encode, reduce
+from thinwire_private.protocols.sirnn import Sirnn, SirnnSwapped
 
 SHAPES = [
     Shape(3, 5, 7, 2),

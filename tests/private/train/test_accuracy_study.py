@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from thinwire.errors import LabError
-from thinwire.private.bench.record import Records
-from thinwire.private.net.twq import read_twq
-from thinwire.private.train.pareto import Row, alike, picture, points, table, verdict
-from thinwire.private.train.plans import plan_for
-from thinwire.private.train.prices import picture_bytes, priced
-from thinwire.private.train.study import Study
+from thinwire_lab.private.record import Records
+from thinwire_private.net.twq import read_twq
+from thinwire_private.train.pareto import Row, alike, picture, points, table, verdict
+from thinwire_private.train.plans import plan_for
+from thinwire_private.train.prices import picture_bytes, priced
+from thinwire_private.train.study import Study
 
 
 def test_a_search_costs_no_more_than_its_rival_and_runs_once(tmp_path: Path) -> None:

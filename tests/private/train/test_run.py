@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from thinwire.errors import LabError
-from thinwire.private.errors import ModelError
-from thinwire.private.net.bits import read_bits
-from thinwire.private.net.oracle import predict
-from thinwire.private.train.fit import Schedule
-from thinwire.private.train.plans import plan_for
-from thinwire.private.train.run import pretrain, stages, tune
+from thinwire_private.errors import ModelError
+from thinwire_private.net.bits import read_bits
+from thinwire_private.net.oracle import predict
+from thinwire_private.train.fit import Schedule
+from thinwire_private.train.plans import plan_for
+from thinwire_private.train.run import pretrain, stages, tune
 
 
 def test_digits_are_learnt_and_survive_four_bits(tmp_path: Path) -> None:

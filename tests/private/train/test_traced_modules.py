@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from thinwire.private.errors import ModelError
-from thinwire.private.net.bits import Bits, read_bits
-from thinwire.private.train.export import export
-from thinwire.private.train.qnet import QNet
-from thinwire.private.train.trace import traced
+from thinwire_private.errors import ModelError
+from thinwire_private.net.bits import Bits, read_bits
+from thinwire_private.train.export import export
+from thinwire_private.train.qnet import QNet
+from thinwire_private.train.trace import traced
 
 
 class Residual(nn.Module):

@@ -1,0 +1,142 @@
+"""`thinwire private serve`, `infer` and `certificate`: two parties on two machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from thinwire.errors import PrivateError
+from thinwire_lab.cli.options import Json
+from thinwire_lab.cli.private_show import VariantName, print_row
+
+Cert = Annotated[Path | None, typer.Option("--cert", help="Certificate of this side, PEM.")]
+Key = Annotated[Path | None, typer.Option("--key", help="Its key, PEM.")]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds the other side may be silent.", min=0.1)]
+ModelFile = Annotated[Path, typer.Option("--model", help="A .twq file (thinwire private train makes one).")]
+
+
+def serve(
+    model: ModelFile,
+    listen: Annotated[str, typer.Option(help="HOST:PORT; beyond this machine only with TLS.")],
+    cert: Cert = None,
+    key: Key = None,
+    client_ca: Annotated[
+        Path | None, typer.Option(help="Let in only clients with a certificate of this authority.")
+    ] = None,
+    variant: VariantName = "ours",
+    max_clients: Annotated[int, typer.Option(help="Clients at once.", min=1)] = 16,
+    timeout: Timeout = 60.0,
+) -> None:
+    """Serve a model until Ctrl-C. Clients learn its architecture and their answers, nothing else.
+
+    \b
+    Examples:
+      thinwire private serve --model m.twq --listen 127.0.0.1:7000
+      thinwire private serve --model m.twq --listen 0.0.0.0:7000 --cert server.pem --key server.key
+      thinwire private serve --model m.twq --listen 0.0.0.0:7000 --cert server.pem --key server.key \\
+        --client-ca ca.pem
+    """
+    from thinwire_private.description import digest
+    from thinwire_private.link.tls import parse_address, told
+    from thinwire_private.net.twq import read_twq
+    from thinwire_private.server import Server
+    from thinwire_private.variant import variant as named
+
+    graph, chosen = read_twq(model).graph, named(variant)
+    server = Server(
+        graph,
+        parse_address(listen),
+        variant=chosen,
+        certificate=cert,
+        key=key,
+        client_ca=client_ca,
+        timeout_s=timeout,
+        max_clients=max_clients,
+        tell=lambda text: typer.echo(text, err=True),
+    )
+    with server:
+        typer.echo(f"serving {graph.name} on {told(server.address)}, model {digest(graph, chosen).hex()}")
+        try:
+            server.wait()
+        except KeyboardInterrupt:
+            typer.echo("stopped", err=True)
+
+
+def infer(
+    server: Annotated[str, typer.Option(help="HOST:PORT of the server.")],
+    input: Annotated[Path, typer.Option(help="A .npy file of integers, one picture or many.")],
+    ca: Annotated[Path | None, typer.Option(help="Authority of the server's certificate, PEM.")] = None,
+    cert: Cert = None,
+    key: Key = None,
+    expect: Annotated[str | None, typer.Option(help="Insist on this model (the server prints it).")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the output as .npy.")] = None,
+    timeout: Timeout = 60.0,
+    json: Json = False,
+) -> None:
+    """Predict privately: the server does not see the input, and only this side learns the answer.
+
+    \b
+    Examples:
+      thinwire private infer --server 127.0.0.1:7000 --input x.npy
+      thinwire private infer --server hospital.example:7000 --input x.npy --ca ca.pem --output y.npy
+      thinwire private infer --server 127.0.0.1:7000 --input x.npy --json
+    """
+    import numpy as np
+
+    from thinwire_private.client import Client
+    from thinwire_private.ledger import total
+
+    x = _read_array(input)
+    with Client(server, ca=ca, certificate=cert, key=key, expected=expect, timeout_s=timeout) as client:
+        answer = client.predict(x)
+        entries = client.entries
+    if output is not None:
+        np.save(output, answer)
+    classes = answer[:, 0] if client.graph.output.argmax else answer.argmax(axis=1)
+    whole = total(entries)
+    if json:
+        for place, (name, row) in enumerate(zip(classes, answer, strict=True)):
+            print_row({"row": "answer", "image": place, "class": int(name), "output": row.tolist()})
+        print_row(
+            {
+                "row": "total",
+                "images": len(answer),
+                "predicted_bytes": whole.predicted_bytes,
+                "measured_bytes": whole.measured_bytes,
+                "seconds": round(whole.seconds, 3),
+            }
+        )
+        return
+    for place, name in enumerate(classes):
+        typer.echo(f"image {place}: class {name}")
+    typer.echo(
+        f"{whole.measured_bytes:,} bytes ({whole.predicted_bytes:,} predicted), {whole.seconds:.2f} s",
+        err=True,
+    )
+
+
+def certificate(
+    hosts: Annotated[list[str], typer.Argument(help="Names or addresses of the server.")],
+    out: Annotated[Path, typer.Option(help="Folder for the five files.")] = Path("certificates"),
+) -> None:
+    """Make an authority and certificates of your own for a first try on two machines.
+
+    \b
+    Examples:
+      thinwire private certificate hospital.example 192.0.2.7
+    """
+    from thinwire_private.link.certificate import write_certificates
+
+    for path in write_certificates(out, hosts).values():
+        typer.echo(str(path))
+
+
+def _read_array(path: Path) -> Any:
+    import numpy as np
+
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        raise PrivateError(f"{path} cannot be read: give a .npy file of integers") from None

@@ -1,0 +1,181 @@
+"""`thinwire private search` and `thinwire private pareto`: bit widths that fit a budget of bytes."""
+
+from __future__ import annotations
+
+import json as json_
+import re
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from thinwire.errors import LabError
+from thinwire_lab.cli.options import Data, Json, Seed
+from thinwire_lab.cli.private_show import print_row, print_table
+from thinwire_lab.cli.private_train import Epochs, FloatEpochs, Net, Task, progress
+
+UNITS = {"B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
+
+Weights = Annotated[str, typer.Option(help="Weight bits to choose from, separated by commas.")]
+Activations = Annotated[str, typer.Option(help="Activation bits to choose from.")]
+Measure = Annotated[str, typer.Option("--sensitivity", help="fisher, full-fisher or hutchinson.")]
+
+
+def search(
+    task: Task = "digits",
+    budget: Annotated[str, typer.Option(help="Bytes per private picture, e.g. 20MB.")] = "2MB",
+    net: Net = None,
+    base: Annotated[str, typer.Option(help="Widths of what is not searched.")] = "W4A6",
+    weights: Weights = "2,3,4,5,6,8",
+    activations: Activations = "3,4,5,6,8",
+    sensitivity: Measure = "full-fisher",
+    out: Annotated[
+        Path | None, typer.Option(help="File for the widths, to be given to train --bits.")
+    ] = None,
+    start: Annotated[Path | None, typer.Option(help="Floating-point weights (train --keep-float).")] = None,
+    float_epochs: FloatEpochs = None,
+    seed: Seed = 0,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Find bit widths per layer: least sensitivity within a budget of bytes, by an integer programme.
+
+    \b
+    thinwire private search digits --budget 1.5MB --out widths.json
+    thinwire private train digits --bits widths.json
+    thinwire private search cifar10 --net resnet8w --budget 60MB --start float.pt --data DIR
+    """
+    from thinwire_private.net.bits import bits_to_facts
+    from thinwire_private.train.fit import float_schedule
+    from thinwire_private.train.plans import plan_for
+    from thinwire_private.train.prices import picture_bytes
+    from thinwire_private.train.run import drafted, pretrain
+    from thinwire_private.train.search import search as solve
+    from thinwire_private.train.sensitivity import measure
+    from thinwire_private.train.study import SENSED, space_for
+
+    allowed, measured = parse_bytes(budget), measure(sensitivity)
+    with progress(json) as tell:
+        plan = plan_for(task, net, data)
+        space = space_for(plan, base, parse_widths(weights), parse_widths(activations))
+        ready, _ = pretrain(plan, space.base, float_schedule(task, float_epochs), seed, start, None, tell)
+    omega = measured(ready, plan.pictures.x[:SENSED], plan.pictures.y[:SENSED], space.asked)
+    drawn = partial(drafted, ready, plan.draw, plan.pictures)
+    found = solve(space, omega, picture_bytes, allowed, drawn)
+    facts = {"net": plan.name, "task": task, "bytes": found.num_bytes, "bits": bits_to_facts(found.bits)}
+    if out is not None:
+        out.write_text(json_.dumps(facts, indent=1) + "\n")
+    if json:
+        print_row({"row": "widths", **facts, "omega": found.omega})
+        return
+    graph = drawn(found.bits)
+    rows = [
+        [layer.name, str(layer.weight_bits), str(layer.in_bits), str(layer.acc_bits), f"{layer.macs:,}"]
+        for layer in graph.layers
+    ]
+    print_table(f"{plan.name} within {budget}", ["layer", "weights", "activations", "sums", "MAC"], rows)
+    typer.echo(f"{found.num_bytes / 1e6:.2f} MB per picture" + (f", widths: {out}" if out else ""))
+
+
+def pareto(
+    task: Task = "digits",
+    net: Net = None,
+    rivals: Annotated[str, typer.Option(help="Uniform widths, separated by commas.")] = "W2A3,W3A4,W4A6,W8A8",
+    searched: Annotated[
+        str | None, typer.Option(help="Rivals that get a search of equal bytes; default: all.")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="A run of each kind for each of these seeds.")] = "0,1,2",
+    epochs: Epochs = None,
+    float_epochs: FloatEpochs = None,
+    one_float: Annotated[
+        bool, typer.Option(help="All seeds tune the floating-point network of seed 0.")
+    ] = False,
+    weights: Weights = "2,3,4,5,6,8",
+    activations: Activations = "2,3,4,5,6,8",
+    sensitivity: Measure = "full-fisher",
+    work: Annotated[Path, typer.Option(help="Where floating-point weights are kept.")] = Path("runs/private"),
+    models: Annotated[Path | None, typer.Option(help="Where model files of new runs go.")] = None,
+    docs: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("docs"),
+    recorded: Annotated[bool, typer.Option(help="Only draw what is recorded, run nothing.")] = False,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Accuracy against bytes: uniform widths, and what the search finds for the same bytes.
+
+    Finished runs are lines of docs/records/private-accuracy.jsonl and are not run again.
+
+    \b
+    thinwire private pareto digits
+    thinwire private pareto cifar10 --rivals W3A4,W8A8 --searched W3A4 --one-float --data DIR
+    thinwire private pareto cifar10 --epochs 1 --recorded
+    """
+    from thinwire_private.train import pareto as made
+    from thinwire_private.train.fit import float_schedule, grid_schedule
+    from thinwire_private.train.plans import DEFAULTS, plan_for
+    from thinwire_private.train.prices import priced
+    from thinwire_private.train.study import RECORDS, Study
+
+    name = net or DEFAULTS.get(task, "")
+    lengths = grid_schedule(task, epochs).epochs, float_schedule(task, float_epochs).epochs
+    if recorded:
+        known = [{**line["settings"], **line["result"]} for line in RECORDS.read()]
+        rows = made.alike(known, *lengths, sensitivity)
+    else:
+        with progress(json) as tell:
+            study = Study(
+                plan_for(task, net, data),
+                _words(rivals),
+                parse_seeds(seeds),
+                work,
+                lengths[1],
+                lengths[0],
+                one_float,
+                parse_widths(weights),
+                parse_widths(activations),
+                sensitivity,
+                None if searched is None else _words(searched),
+                models,
+                tell=tell,
+            )
+            rows = list(study.run(lambda row: print_row(row) if json else None))
+    found = made.points([priced(row) for row in rows], task, name)
+    path = docs / f"private-pareto-{task}.svg"
+    made.picture(found, f"{name} on {task}: accuracy against private bytes", path)
+    if json:
+        print_row({"row": "verdict", "verdict": made.verdict(found), "picture": str(path)})
+        return
+    print_table(f"{name} on {task}", *made.table(found))
+    typer.echo(f"{made.verdict(found)}\npicture: {path}")
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of a text such as 20MB; units are decimal.
+
+    >>> parse_bytes("1.5MB")
+    1500000
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?B)\s*", text.upper())
+    if not match or float(match[1]) <= 0:
+        raise LabError(f'"{text}" is no number of bytes: write a number with kB, MB or GB, like 20MB')
+    return round(float(match[1]) * UNITS[match[2]])
+
+
+def parse_widths(text: str) -> tuple[int, ...]:
+    """Widths of a text such as 2,3,4."""
+    words = _words(text)
+    if not words or not all(word.isdigit() and 1 <= int(word) <= 24 for word in words):
+        raise LabError(f'"{text}" are no bit widths: write whole numbers from 1 to 24, like 2,3,4')
+    return tuple(sorted({int(word) for word in words}))
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Seeds of a text such as 0,1,2."""
+    words = _words(text)
+    if not words or not all(word.isdigit() for word in words):
+        raise LabError(f'"{text}" are no seeds: write whole numbers, like 0,1,2')
+    return tuple(dict.fromkeys(int(word) for word in words))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())

@@ -1,0 +1,198 @@
+"""thinwire study: what compression does to gradients recorded from real training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from thinwire.errors import LabError
+from thinwire_lab.cli.options import Data, Json, Out, Picture, Seed
+from thinwire_lab.cli.row_table import print_json_rows, print_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from thinwire_lab.study.recording import Tell
+
+study = typer.Typer(
+    help="Record gradients from training and measure what methods and number formats do to them.",
+    no_args_is_help=True,
+)
+
+Tasks = Annotated[str, typer.Option(help="Tasks, separated by commas; a model may follow: cifar10:cifarnet.")]
+Steps = Annotated[int, typer.Option(help="Steps of every training run.", min=1)]
+ALL_TASKS = "mnist,cifar10,cifar10:cifarnet,shakespeare"
+
+
+@study.command()
+def errors(
+    tasks: Tasks = ALL_TASKS,
+    steps: Steps = 200,
+    methods: Annotated[str, typer.Option(help="Names separated by commas, or all.")] = "all",
+    bits: Annotated[
+        str, typer.Option(help="Bits per element to compare at, separated by commas.")
+    ] = "1.6,2,4",
+    seed: Seed = 0,
+    data: Data = None,
+    out: Out = Path("runs"),
+    json: Json = False,
+    png: Picture = False,
+) -> None:
+    """Compare the errors of fft, dct, topk, terngrad, qsgd and gradiveq at equal bits.
+
+    Every task is trained in this process by its recipe; its gradient is looked at after
+    5 %, 50 % and 95 % of the steps. Says for each task whether FFT errs less than the others.
+
+    \b
+    Examples:
+      thinwire study errors --tasks digits --steps 100
+      thinwire study errors --data DIR --png
+      thinwire study errors --tasks mnist --methods fft,topk,qsgd --bits 1,2,3,4 --json
+    """
+    from rich.markup import escape
+
+    from thinwire_lab.cli.run_output import command_line
+    from thinwire_lab.study.figures import subjects_of
+    from thinwire_lab.study.methods import read_methods
+    from thinwire_lab.study.report import WHY_NOTE, tensors_note
+    from thinwire_lab.study.study import Study
+    from thinwire_lab.study.subject import read_subjects
+    from thinwire_lab.study.tables import correlation_table, error_table, missed_note
+    from thinwire_lab.study.verdict import verdict
+
+    plan = Study(read_subjects(tasks, steps, seed), out, data, png, command_line())
+    chosen, targets = read_methods(methods), _targets(bits)
+    with progress_bar(json) as tell:
+        findings, folder = plan.errors(chosen, targets, tell)
+    if json:
+        print_json_rows([row for finding in findings for row in finding.rows()])
+        return
+    console = _console()
+    for subject in subjects_of(findings):
+        own = [finding for finding in findings if finding.subject == subject]
+        print_table(
+            *error_table(own), f"{subject}: relative error by moment and bits per element", narrow=True
+        )
+        notes = [missed_note(own), verdict(own), tensors_note(own[0])]
+        console.print(escape("\n".join(filter(None, notes))) + "\n", highlight=False)
+    print_table(*correlation_table(findings), "What explains it", narrow=True)
+    console.print(escape(WHY_NOTE), highlight=False)
+    console.print(f"report: {escape(str(folder))}", highlight=False, soft_wrap=True)
+
+
+@study.command()
+def formats(
+    tasks: Tasks = ALL_TASKS,
+    steps: Steps = 200,
+    seed: Seed = 0,
+    data: Data = None,
+    out: Out = Path("runs"),
+    json: Json = False,
+) -> None:
+    """Compare range floats with fp8, fp16, bf16 and uniform steps at 8, 10 and 16 bits.
+
+    \b
+    Examples:
+      thinwire study formats --tasks digits --steps 100
+      thinwire study formats --tasks mnist,shakespeare --data DIR --json
+    """
+    from rich.markup import escape
+
+    from thinwire_lab.cli.run_output import command_line
+    from thinwire_lab.study.study import Study
+    from thinwire_lab.study.subject import read_subjects
+    from thinwire_lab.study.tables import format_table
+
+    plan = Study(read_subjects(tasks, steps, seed), out, data, command=command_line())
+    with progress_bar(json) as tell:
+        found, folder = plan.formats(tell)
+    if json:
+        print_json_rows([error.row() for error in found])
+        return
+    for subject in dict.fromkeys(error.subject for error in found):
+        own = [error for error in found if error.subject == subject]
+        print_table(*format_table(own), subject, narrow=True)
+    _console().print(f"report: {escape(str(folder))}", highlight=False, soft_wrap=True)
+
+
+@study.command()
+def accuracy(
+    records: Annotated[list[Path], typer.Argument(help="Files that `thinwire compare --records` wrote.")],
+    picture: Annotated[
+        Path | None, typer.Option(help="Also write this SVG: differences against bytes, of the first study.")
+    ] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(help="Also put each file's table into this page, between <!-- kept: FILE --> marks."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Tell which codecs kept their accuracy in recorded runs: difference to DDP, seed by seed, and bytes.
+
+    Kept is a codec that loses on average no more than half a point of accuracy, or 0.02 nats a character,
+    over at least 3 seeds.
+
+    \b
+    Examples:
+      thinwire study accuracy docs/records/accuracy-cifar10.jsonl
+      thinwire study accuracy docs/records/accuracy-*.jsonl --json
+      thinwire study accuracy docs/records/accuracy-cifar10.jsonl --picture docs/figures/accuracy-cifar10.svg
+    """
+    from thinwire_lab.report.record import write_text
+    from thinwire_lab.run.records import Records
+    from thinwire_lab.study.kept import kept_studies
+    from thinwire_lab.study.kept_picture import KeptPicture
+    from thinwire_lab.study.kept_table import HEADS, kept_markdown, kept_rows, put_table
+
+    found = {path: kept_studies(Records(path).checked().runs()) for path in records}
+    for path, studies in found.items():
+        for one in studies:
+            if json:
+                print_json_rows({"task": one.recipe.task, **line.to_dict()} for line in one.codecs)
+            else:
+                print_table(HEADS, kept_rows(one), one.setting, narrow=True)
+        if into is not None:
+            page = into.read_text(encoding="utf-8")
+            write_text(into, put_table(page, path.stem, "\n".join(map(kept_markdown, studies))))
+    if picture is not None:
+        write_text(picture, KeptPicture(next(iter(found.values()))[0]).svg())
+
+
+def _targets(text: str) -> list[float]:
+    try:
+        targets = [float(word) for word in text.split(",") if word.strip()]
+    except ValueError:
+        targets = []
+    if not targets or not all(0 < target <= 32 for target in targets):
+        raise LabError(f'--bits "{text}" must be numbers above 0 and at most 32, such as 1.6,2,4')
+    return list(dict.fromkeys(targets))
+
+
+@contextmanager
+def progress_bar(quiet: bool) -> Iterator[Tell]:
+    """A bar on standard error that says what is being done."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    bars = Progress(console=Console(stderr=True), transient=True, disable=quiet)
+    bar = bars.add_task("starting", total=None)
+
+    def tell(what: str, done: int, of: int) -> None:
+        bars.start()
+        bars.update(bar, description=what, completed=done, total=of)
+
+    try:
+        yield tell
+    finally:
+        if bars.live.is_started:  # stopping what never started prints an empty line
+            bars.stop()
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console()

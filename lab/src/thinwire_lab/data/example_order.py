@@ -1,0 +1,43 @@
+"""The order of examples: which examples a worker sees at a step, a pure function of seed, step and rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from thinwire_lab.data.task import Indices
+
+
+@dataclass(frozen=True)
+class ExampleOrder:
+    """Every epoch is shuffled anew and dealt out to the workers; the rest that fills no batch is left.
+
+    >>> order = ExampleOrder(num_examples=4, batch=1, workers=2, seed=0)
+    >>> [len(batch) for batch in order.batches(rank=1, first=0, last=2)]
+    [1, 1]
+    """
+
+    num_examples: int
+    batch: int
+    workers: int
+    seed: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Full batches of all workers in one epoch."""
+        return self.num_examples // (self.batch * self.workers)
+
+    def batches(self, rank: int, first: int, last: int) -> Iterator[Indices]:
+        """The indices for worker `rank` at steps first, ..., last - 1: the same wherever one starts."""
+        shuffled, shuffled_epoch = self._shuffled(0), 0
+        for step in range(first, last):
+            epoch, place = divmod(step, self.steps_per_epoch)
+            if epoch != shuffled_epoch:
+                shuffled, shuffled_epoch = self._shuffled(epoch), epoch
+            start = (place * self.workers + rank) * self.batch
+            yield shuffled[start : start + self.batch]
+
+    def _shuffled(self, epoch: int) -> Indices:
+        return np.random.default_rng([self.seed, epoch]).permutation(self.num_examples)

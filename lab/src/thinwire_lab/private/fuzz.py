@@ -1,0 +1,171 @@
+"""The fuzzer: damaged bytes into all that reads a peer's bytes; only a ThinwireError may come out, in time.
+
+Victims, each a reader of bytes: `frames` (a channel over a socket), `server` and `client` (the handshake),
+`model_file` and `model_facts`, `session` (a whole private prediction, one message of the peer damaged).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from types import MappingProxyType
+
+from thinwire.errors import ThinwireError
+from thinwire_lab.private.fuzz_session import session
+from thinwire_lab.private.mutation import mutate
+from thinwire_private.link.frame import pack_header
+from thinwire_private.link.handshake import ANY, Hello, describe_digest, meet_client, meet_server
+from thinwire_private.link.stream import SocketChannel
+from thinwire_private.net.bits import read_bits
+from thinwire_private.net.draw import with_random_weights
+from thinwire_private.net.facts import from_facts, to_facts
+from thinwire_private.net.graph import Graph
+from thinwire_private.net.twq import CHECKSUM_BYTES, Model, from_bytes, to_bytes
+from thinwire_private.net.zoo import build
+
+LIMIT_S = 30.0  # a case that takes longer hangs
+TIMEOUT_S = 2.0
+Victim = Callable[[random.Random], None]
+
+
+@dataclass
+class Tally:
+    """How the cases of one victim ended."""
+
+    victim: str
+    cases: int = 0
+    accepted: int = 0  # the damage was harmless or hit nothing
+    refused: Counter[str] = field(default_factory=Counter)
+    slowest_s: float = 0.0
+
+    def row(self) -> dict[str, object]:
+        return {
+            "victim": self.victim,
+            "cases": self.cases,
+            "accepted": self.accepted,
+            "refused": sum(self.refused.values()),
+            "kinds": len(self.refused),
+            "slowest_s": round(self.slowest_s, 3),
+        }
+
+
+def fuzz(victim: str, cases: int, seed: int = 0) -> Tally:
+    """Run cases; anything but a ThinwireError, or a case that hangs, is raised with its number."""
+    tally = Tally(victim)
+    for number in range(cases):
+        start = time.monotonic()
+        try:
+            VICTIMS[victim](random.Random(f"{seed}/{victim}/{number}"))
+            tally.accepted += 1
+        except ThinwireError as error:
+            tally.refused[type(error).__name__ + str(error)[:24]] += 1
+        except Exception as error:
+            raise AssertionError(f"case {number} of {victim!r}, seed {seed}: {error!r}") from error
+        took = time.monotonic() - start
+        assert took < LIMIT_S, f"case {number} of {victim!r}, seed {seed} took {took:.1f} s"
+        tally.cases, tally.slowest_s = number + 1, max(tally.slowest_s, took)
+    return tally
+
+
+def frames(dice: random.Random) -> None:
+    """A channel reads a damaged stream of frames, which then ends."""
+    payloads = [dice.randbytes(dice.randrange(1, 200)) for _ in range(dice.randrange(1, 5))]
+    stream = b"".join(pack_header(memoryview(each), place) + each for place, each in enumerate(payloads))
+    with Fed(mutate(stream, dice)) as channel:
+        for payload in payloads:
+            channel.receive(len(payload))
+
+
+def server(dice: random.Random) -> None:
+    """A server meets a damaged client: the damage is within frames that are whole."""
+    hello = Hello(1, 0, bytes(32), ANY).to_bytes()
+    with Fed(_framed([mutate(hello, dice), dice.randbytes(32)])) as channel:
+        meet_client(channel, b"description").confirm(channel, b"fingerprint")
+
+
+def client(dice: random.Random) -> None:
+    """A client meets a damaged server."""
+    text = b"description"
+    hello = Hello(0, len(text), bytes(32), describe_digest(text)).to_bytes()
+    damaged = [mutate(part, dice) if dice.random() < 0.7 else part for part in (hello, text, bytes(32))]
+    with Fed(_framed(damaged)) as channel:
+        meet_server(channel).confirm(channel, b"fingerprint")
+
+
+class Fed:
+    """A channel whose peer says these bytes and hangs up."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def __enter__(self) -> SocketChannel:
+        ours, self._theirs = socket.socketpair()
+        self._theirs.sendall(self._data)
+        self._theirs.shutdown(socket.SHUT_WR)
+        self._channel = SocketChannel(ours, TIMEOUT_S)
+        return self._channel
+
+    def __exit__(self, *_: object) -> None:
+        self._theirs.close()
+        self._channel.close()
+
+
+def _framed(payloads: list[bytes]) -> bytes:
+    whole = [payload for payload in payloads if payload]
+    return b"".join(pack_header(memoryview(each), place) + each for place, each in enumerate(whole))
+
+
+def model_file(dice: random.Random) -> None:
+    """A reader of a damaged .twq file; half of them with a checksum that fits the damage."""
+    raw = mutate(_small_model(), dice)
+    if dice.random() < 0.5:
+        raw = raw[:-CHECKSUM_BYTES] + hashlib.sha256(raw[:-CHECKSUM_BYTES]).digest()
+    from_bytes(raw)
+
+
+def model_facts(dice: random.Random) -> None:
+    """A reader of a graph's public part, one value of it replaced by another one."""
+    facts = to_facts(_small_graph())
+    node = dice.choice(facts["nodes"])
+    name = dice.choice(sorted(node))
+    node[name] = dice.choice((node[name], None, -1, 0, 1, 63, 1 << 40, "x", [], [1 << 30] * 3, {}, True, 0.5))
+    from_facts(facts)
+
+
+@cache
+def _small_graph() -> Graph:
+    return with_random_weights(build("digits", read_bits("W4A6")))
+
+
+@cache
+def _small_model() -> bytes:
+    return to_bytes(Model(_small_graph()))
+
+
+VICTIMS: Mapping[str, Victim] = MappingProxyType(
+    {
+        "frames": frames,
+        "server": server,
+        "client": client,
+        "model_file": model_file,
+        "model_facts": model_facts,
+        "session": session,
+    }
+)
+SHARES: Mapping[str, float] = MappingProxyType(  # of all cases
+    {"frames": 0.4, "server": 0.2, "client": 0.2, "model_file": 0.1, "model_facts": 0.09, "session": 0.01}
+)
+
+
+def threads_left() -> Iterator[str]:
+    """Names of link threads that still run: there must be none after a fuzz."""
+    for thread in threading.enumerate():
+        if thread.name == "thinwire-private-link":
+            yield thread.name

@@ -1,0 +1,110 @@
+"""The headline picture: what a user gains and what it costs, as a small SVG, light or dark as its reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from thinwire.texts.rate import parse_rate
+from thinwire.texts.words import counted
+from thinwire_lab.data.task import ACCURACY
+from thinwire_lab.report.colours import colours
+from thinwire_lab.report.comparison import ComparedCodec, compare
+from thinwire_lab.report.record import Record, write_text
+from thinwire_lab.report.step_cost import codec_cost
+from thinwire_lab.report.svg import bar, dot, sheet, shortened, text
+from thinwire_lab.report.tables import byte_count, score
+
+WIDTH, TOP, ROW, BOTTOM = 820, 58, 30, 34
+NAMES, BARS, DOTS, END = 16, 190, 530, 700  # where the columns begin; the last is that of scores as text
+
+
+def write_headline_picture(record: Record, path: Path, rate: str | None = None) -> None:
+    """A bar for each codec beside its score: bytes of a step or, with a rate, its time on such a link."""
+    lines = compare(record.outcomes)
+    palette = colours(line.codec for line in lines)
+    gains = _bytes(lines) if rate is None else _times(record, lines, parse_rate(rate))
+    gain = "bytes a step and worker" if rate is None else f"time of a step at {rate}, computed"
+    height = TOP + ROW * len(lines) + BOTTOM
+    parts = [
+        text(BARS, 34, f"what you gain: {gain}", "quiet"),
+        text(DOTS, 34, f"what it costs: test {lines[0].metric}", "quiet"),
+        *_bars(lines, gains, palette),
+        *_scores(lines, palette),
+        text(NAMES, height - 14, _setting(record), "quiet"),
+    ]
+    write_text(path, sheet(WIDTH, height, _spoken(lines, gains), parts))
+
+
+def _bytes(lines: list[ComparedCodec]) -> list[tuple[float, str]]:
+    return [(line.bytes_per_step, byte_count(line.bytes_per_step)) for line in lines]
+
+
+def _times(record: Record, lines: list[ComparedCodec], rate: float) -> list[tuple[float, str]]:
+    seconds = [codec_cost(record, line.codec).seconds(rate) for line in lines]
+    return [(value, f"{1e3 * value:.3g} ms") for value in seconds]
+
+
+def _bars(lines: list[ComparedCodec], gains: list[tuple[float, str]], palette: dict[str, str]) -> list[str]:
+    most = max(value for value, _ in gains) or 1.0
+    parts = []
+    for k, (line, (value, told)) in enumerate(zip(lines, gains, strict=True)):
+        top, wide = TOP + ROW * k, max(2.0, 190 * value / most)
+        times = "" if k == 0 else f", {_times_less(gains[0][0], value)}"
+        parts += [
+            text(NAMES, top + 15, shortened(line.codec, 22)),
+            bar(BARS, top + 2, wide, palette[line.codec]),
+            text(BARS + wide + 8, top + 15, told + times, "quiet"),
+        ]
+    return parts
+
+
+def _times_less(base: float, value: float) -> str:
+    return (
+        f"{base / max(value, 1e-12):.1f}x less" if value <= base else f"{value / max(base, 1e-12):.1f}x more"
+    )
+
+
+def _scores(lines: list[ComparedCodec], palette: dict[str, str]) -> list[str]:
+    """A dot for each mean, a line for its spread, and the difference to the first codec."""
+    low = min(line.score.mean - line.score.deviation for line in lines)
+    high = max(line.score.mean + line.score.deviation for line in lines)
+    room = 0.08 * (high - low) or 0.01
+    low, high = low - room, high + room
+
+    def x(value: float) -> float:
+        return DOTS + (END - 20 - DOTS) * (value - low) / (high - low)
+
+    bottom = TOP + ROW * len(lines) - 8
+    base = x(lines[0].score.mean)
+    parts = [f'<line class="line" x1="{base:.1f}" x2="{base:.1f}" y1="{TOP - 6}" y2="{bottom}"/>']
+    for k, line in enumerate(lines):
+        middle, mean, spread = TOP + ROW * k + 11, line.score.mean, line.score.deviation
+        colour = palette[line.codec]
+        parts += [
+            f'<line x1="{x(mean - spread):.1f}" x2="{x(mean + spread):.1f}" y1="{middle}" y2="{middle}" '
+            f'stroke="{colour}" stroke-width="2.5"/>',
+            dot(x(mean), middle, colour),
+            text(END, middle + 4, _difference(line, lines[0])),
+        ]
+    return parts
+
+
+def _difference(line: ComparedCodec, base: ComparedCodec) -> str:
+    own = score(line.metric, line.score, several=False)
+    if line is base:
+        return own
+    factor, digits = (100, 1) if line.metric == ACCURACY else (1, 3)
+    return f"{own} ({factor * (line.score.mean - base.score.mean):+.{digits}f})"
+
+
+def _setting(record: Record) -> str:
+    recipe, num_seeds = record.origin.recipe, len({outcome.seed for outcome in record.outcomes})
+    seeds = f"mean of {num_seeds} seeds" if num_seeds > 1 else "one seed"
+    where = f"{recipe['model']} on {recipe['task']}, {counted(recipe['workers'], 'worker')}"
+    return f"{where}, {counted(record.outcomes[0].steps, 'step')}, {seeds}"
+
+
+def _spoken(lines: list[ComparedCodec], gains: list[tuple[float, str]]) -> str:
+    """The same in words, for those who cannot see it."""
+    told = zip(lines, gains, strict=True)
+    return "; ".join(f"{line.codec}: {gain}, {_difference(line, lines[0])}" for line, (_, gain) in told)

@@ -1,0 +1,348 @@
+"""Scenarios: random clusters and nets, an auto run on each, and the verdict over its decision."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache, lru_cache
+from typing import Any
+
+import torch
+
+from thinwire.auto.choice import choices
+from thinwire.auto.pilot import Pilot
+from thinwire.auto.qualities import DENSE, QUALITIES
+from thinwire.codecs.catalog import parse
+from thinwire.groups.base import Group
+from thinwire.groups.metered import Metered
+from thinwire.hooks.helm import Helm
+from thinwire.hooks.survey import Survey
+from thinwire.perf.calibration import Calibration
+from thinwire.perf.link_probe import probe_link
+from thinwire.perf.speed import CodecSpeed
+from thinwire.plans.model import Model
+from thinwire.tensors.layout import Layout
+from thinwire.tensors.spec import Spec
+from thinwire_lab.simulated.cluster import (
+    COSTS,
+    CPU,
+    Clock,
+    Job,
+    Network,
+    SimulatedGroup,
+    Tensors,
+    Wire,
+    expected_step_s,
+    step,
+)
+
+MAX_STEPS, MAX_TRIAL_S = 70, 600.0
+WORSE, SLOWER = 1.10, 1.05  # times the best allowed choice, times plain DDP
+NEAR_SHARE = 0.99  # of decisions that must be near the best
+AFTER_CHANGE = 200  # steps after which a decision must fit the new link
+LONGEST_STEP_S = 60.0  # nobody trains with longer ones
+WORKERS = (2, 4, 8, 16, 32, 64)
+BUCKET_BYTES = (1 << 20, 25 << 20)  # DDP's first one, and the others
+# (matrices of this shape, how many): from 50 thousand to 100 million parameters
+NETS: tuple[tuple[tuple[int, int], int], ...] = (
+    ((128, 128), 3),
+    ((256, 256), 4),
+    ((512, 512), 4),
+    ((1024, 784), 3),
+    ((1024, 1024), 6),
+    ((2048, 1024), 10),
+    ((2048, 2048), 10),
+    ((4096, 2048), 12),
+)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A cluster, a net and what happens to them. `probed`: how wrong the probe of codecs is, in times."""
+
+    seed: int
+    net: int
+    workers: int
+    quality: str
+    wire: Wire
+    job: Job
+    probed: float
+    noise: float
+    after: Wire | None = None  # the wire that it changes to, when it has been decided
+
+    @property
+    def model(self) -> Model:
+        return _model(self.net)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What auto took, and the true steps: of that, of plain DDP and of the best that was allowed."""
+
+    seed: int
+    codec: str
+    best: str
+    steps: int
+    trial_s: float
+    taken_s: float
+    dense_s: float
+    best_s: float
+    decided: bool
+    changed: bool = False
+
+    @property
+    def near_best(self) -> bool:
+        return self.taken_s <= WORSE * self.best_s
+
+    @property
+    def not_slower(self) -> bool:
+        return self.taken_s <= SLOWER * self.dense_s
+
+    @property
+    def in_time(self) -> bool:
+        return self.decided and (self.changed or (self.steps <= MAX_STEPS and self.trial_s <= MAX_TRIAL_S))
+
+    def __str__(self) -> str:
+        when = "200 steps after a change" if self.changed else f"after {self.steps} steps"
+        ratios = f"{self.taken_s / self.best_s:.2f} of {self.best}, {self.taken_s / self.dense_s:.2f} of DDP"
+        return f"seed {self.seed}, {when}: {self.codec}, {ratios}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "near_best": self.near_best, "not_slower": self.not_slower}
+
+
+@lru_cache
+def _model(net: int) -> Model:
+    (shape, count) = NETS[net]
+    names = [f"layers.{k}.weight" for k in range(count)]
+    specs = [Spec(name, shape) for name in names] + [Spec("head.weight", (10, shape[0]))]
+    biases = [Spec(f"layers.{k}.bias", (shape[0],)) for k in range(count)]
+    both = [spec for pair in zip(specs, biases, strict=False) for spec in pair]
+    return Model((*both, specs[-1]), frozenset(), frozenset({"head.weight"}))
+
+
+@lru_cache
+def _layouts(net: int) -> tuple[Layout, ...]:
+    """DDP's buckets: tensors from the last to the first, closed when they have reached their size."""
+    made: list[list[Spec]] = [[]]
+    for spec in reversed(_model(net).specs):
+        made[-1].append(spec)
+        if 4 * sum(one.numel for one in made[-1]) >= BUCKET_BYTES[min(1, len(made) - 1)]:
+            made.append([])
+    return tuple(Layout.packed(specs) for specs in made if specs)
+
+
+@lru_cache
+def _tensors(net: int) -> tuple[Tensors, ...]:
+    found = []
+    for layout in _layouts(net):
+        coded = [spec for spec in layout.specs if len(spec.shape) == 2 and spec.shape[0] > 10]
+        dense = sum(spec.numel for spec in layout.specs) - sum(spec.numel for spec in coded)
+        sides = sum(sum(spec.shape) for spec in coded)
+        found.append(Tensors(sum(spec.numel for spec in coded), dense, sides))
+    return tuple(found)
+
+
+def scenario(seed: int) -> Scenario:
+    """The scenario of a seed; draws again where a step of plain DDP would take longer than a minute."""
+    rng = random.Random(seed)
+    while True:
+        made = _draw(rng, seed)
+        wires = [made.wire] if made.after is None else [made.wire, made.after]
+        if all(expected_step_s(made.job, DENSE, w, made.workers, 4) < LONGEST_STEP_S for w in wires):
+            return made
+
+
+def _draw(rng: random.Random, seed: int) -> Scenario:
+    net, workers = rng.randrange(len(NETS)), rng.choice(WORKERS)
+    numel = sum(spec.numel for spec in _model(net).specs)
+    compute_s = max(2e-3, numel * _log(rng, 1e-9, 3e-7))
+    busy = rng.choice((1.0, 1.0, _log(rng, 1, 4)))
+    slow_rank = rng.choice((1.0,) * 4 + (_log(rng, 1.2, 3),))
+    compute_s *= busy * slow_rank
+    part = rng.uniform(0.2, 0.6)
+    codec_speed = _log(rng, 0.5, 2) * busy * slow_rank
+    job = Job((1 - part) * compute_s, part * compute_s, _tensors(net), codec_speed, rng.uniform(0, 1))
+    wire = _wire(rng, busy)
+    after = _changed(rng, wire) if rng.random() < 0.3 else None
+    # the probe does not see the slow rank (it takes medians), and is wrong by itself
+    probed = _log(rng, 0.6, 1.7) / slow_rank
+    noise = rng.choice((0.01, rng.uniform(0, 0.08)))
+    quality = rng.choice(QUALITIES[1:])
+    return Scenario(seed, net, workers, quality, wire, job, probed, noise, after)
+
+
+def _wire(rng: random.Random, busy: float) -> Wire:
+    rate = _log(rng, 5e6, 100e9) / 8
+    slow_link = rng.choice((1.0,) * 4 + (_log(rng, 1.5, 10),))
+    burst = 0.0 if rng.random() < 0.4 else _log(rng, 1 << 16, 16 << 20)
+    peak = max(rate, min(100e9 / 8, rate * _log(rng, 2, 100)))
+    return Wire(
+        _log(rng, 50e-6, 0.1),
+        rate / slow_link,
+        burst,
+        peak,
+        rng.choice((0.0, rng.uniform(0, 0.5))),
+        busy * _log(rng, 1e-10, 1e-9),
+    )
+
+
+def _changed(rng: random.Random, wire: Wire) -> Wire:
+    """Another rate, now and then another latency."""
+    factor = _log(rng, 2, 50)
+    rate = wire.bytes_per_s * (factor if rng.random() < 0.5 else 1 / factor)
+    rate = min(100e9 / 8, max(5e6 / 8, rate))
+    latency = wire.latency_s * (_log(rng, 0.1, 10) if rng.random() < 0.3 else 1.0)
+    return replace(
+        wire,
+        bytes_per_s=rate,
+        peak_bytes_per_s=max(rate, wire.peak_bytes_per_s),
+        latency_s=min(0.1, max(50e-6, latency)),
+    )
+
+
+def _log(rng: random.Random, low: float, high: float) -> float:
+    return math.exp(rng.uniform(math.log(low), math.log(high)))
+
+
+class Run:
+    """An auto run on a scenario: the real pilot, helm, survey and probes over a simulated group."""
+
+    def __init__(self, made: Scenario) -> None:
+        self.scenario, self.clock, self.codec = made, Clock(), DENSE
+        self.rng = random.Random(made.seed + 1)
+        self.network = Network(made.wire, made.workers, self.rng)
+        self.job = made.job
+        self.first_trial_s: float | None = None
+        group = SimulatedGroup(self.network, self.clock)
+        meter = Metered(group)
+        layouts = list(_layouts(made.net))
+        survey = Survey(meter, group, None, CPU, made.model, layouts, self._calibrate)
+        helm = Helm(meter, group, CPU, survey, lambda act: act(), self._switch, self._switch, self.clock)
+        self.pilot = Pilot(made.quality, helm, made.workers)
+
+    def steps(self, most: int, until_decided: bool = False) -> int:
+        """Trains so many steps; gives how many it was."""
+        for count in range(most):
+            pilot = self.pilot
+            pilot.begin_step(self.clock.now)
+            if until_decided and pilot.decided:
+                return count
+            slower = self._noise()
+            end = step(self.job, self.codec, self.network, self.clock.now, slower, pilot.pace.ready)
+            pilot.pace.end(end)
+            self.clock.now = end + self._noise() * self.job.rest_s
+        return most
+
+    def outcome(self, steps: int, wire: Wire, changed: bool = False) -> Outcome:
+        made = self.scenario
+        texts = (DENSE, *choices(made.quality, nodes=False))
+        true_s = {text: expected_step_s(made.job, text, wire, made.workers) for text in texts}
+        best = min(texts, key=lambda text: true_s[text])
+        taken = self.pilot.codec
+        began = self.clock.now if self.first_trial_s is None else self.first_trial_s
+        times = true_s[taken], true_s[DENSE], true_s[best]
+        return Outcome(
+            made.seed, taken, best, steps, self.clock.now - began, *times, self.pilot.decided, changed
+        )
+
+    def _switch(self, text: str) -> None:
+        self.codec = text
+        if text != DENSE and self.first_trial_s is None:
+            self.first_trial_s = self.clock.now
+
+    def _noise(self) -> float:
+        slower = self.rng.lognormvariate(0.0, self.scenario.noise)
+        return slower * self.rng.uniform(1.5, 4) if self.rng.random() < 0.02 else slower
+
+    def _calibrate(
+        self, group: Group, device: torch.device, codecs: Sequence[str], seconds: float
+    ) -> Calibration:
+        linked = probe_link(group, device, seconds, company=False, clock=self.clock)
+        factor = 1e-9 * self.job.codec_speed * self.scenario.probed
+        return linked.with_speeds(_speeds(tuple(codecs), factor), self.job.contends)
+
+
+@cache
+def _keys(codec: str) -> tuple[str, ...]:
+    made = parse(codec)
+    phases = dict.fromkeys(made.phase(step).partition(" ")[0] for step in range(50))
+    return tuple(dict.fromkeys((codec, str(made), *(f"{made} {phase}".strip() for phase in phases))))
+
+
+def _speeds(codecs: Sequence[str], factor: float) -> dict[str, CodecSpeed]:
+    found = {"dense": CodecSpeed(), "dense sharded": CodecSpeed(encode=0.2 * factor, decode=0.2 * factor)}
+    for codec in codecs:
+        cost = COSTS[codec]
+        speed = CodecSpeed(
+            encode=cost.encode_ns,
+            decode=cost.decode_ns,
+            payload=cost.payload_ns if cost.gathers else 0.0,
+            merge=0.0 if cost.gathers else cost.payload_ns,
+        ).times(factor)
+        found |= dict.fromkeys(_keys(codec), speed)
+    return found
+
+
+def play(seed: int) -> list[Outcome]:
+    """The decision of one scenario, and where its link changes the one that holds 200 steps later."""
+    made = scenario(seed)
+    run = Run(made)
+    steps = run.steps(2 * MAX_STEPS, until_decided=True)
+    outcomes = [run.outcome(steps, made.wire)]
+    if made.after is not None:
+        run.steps(run.rng.randrange(1, 120))
+        run.network.change(made.after)
+        run.steps(AFTER_CHANGE)
+        outcomes.append(run.outcome(AFTER_CHANGE, made.after, changed=True))
+    return outcomes
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Verdicts over many decisions: after the first steps, and 200 steps after a link changed."""
+
+    decisions: int
+    near_best: int
+    not_slower: int
+    in_time: int
+    worst: tuple[Outcome, ...]  # those that missed a limit
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome]) -> Summary:
+        missed = [one for one in outcomes if not (one.near_best and one.not_slower and one.in_time)]
+        worst = sorted(missed, key=lambda one: one.taken_s / one.best_s, reverse=True)
+        return cls(
+            len(outcomes),
+            sum(one.near_best for one in outcomes),
+            sum(one.not_slower for one in outcomes),
+            sum(one.in_time for one in outcomes),
+            tuple(worst),
+        )
+
+    @property
+    def holds(self) -> bool:
+        everything = self.not_slower == self.in_time == self.decisions
+        return everything and self.near_best >= NEAR_SHARE * self.decisions
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "decisions": self.decisions,
+            "near_best": self.near_best,
+            "not_slower": self.not_slower,
+            "in_time": self.in_time,
+            "holds": self.holds,
+            "missed": [one.to_json() for one in self.worst],
+        }
+
+    def __str__(self) -> str:
+        n = self.decisions
+        lines = [
+            f"{n} decisions",
+            f"{self.near_best / n:7.2%} at most {WORSE} times the best allowed (asked: {NEAR_SHARE:.0%})",
+            f"{self.not_slower / n:7.2%} at most {SLOWER} times plain DDP (asked: all)",
+            f"{self.in_time / n:7.2%} within {MAX_STEPS} steps and {MAX_TRIAL_S:.0f} s (asked: all)",
+        ]
+        return "\n".join([*lines, *map(str, self.worst[:10])])

@@ -1,0 +1,131 @@
+"""Client: holds the input, and alone learns the answer."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from thinwire.errors import LinkError, ThinwireError
+from thinwire_private.description import read_description
+from thinwire_private.ledger import Entry
+from thinwire_private.link.connection import call
+from thinwire_private.link.handshake import ANY, meet_server
+from thinwire_private.link.stream import DEFAULT_TIMEOUT_S
+from thinwire_private.link.tls import Address, client_context, parse_address
+from thinwire_private.needs import check_needs
+from thinwire_private.net.oracle import check_input
+from thinwire_private.net.value import IntArray
+from thinwire_private.request import Act, Request
+from thinwire_private.sessions import ClientSession, fingerprint
+
+
+class Client:
+    """A session with a server, within its `with` block.
+
+    >>> with Client("127.0.0.1:7000") as client:                                 # doctest: +SKIP
+    ...     logits = client.predict(x)
+
+    1. connect, shake hands, learn the public part of the model;  2. setup: base OTs and seeds, once;
+    3. `prepare` runs the offline phase of queries before their inputs exist (else `predict` runs it);
+    4. `predict` runs the online phase.
+    """
+
+    def __init__(
+        self,
+        server: str | Address,
+        *,
+        ca: str | Path | None = None,
+        certificate: str | Path | None = None,
+        key: str | Path | None = None,
+        expected: str | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        check_needs()
+        self._address = parse_address(server) if isinstance(server, str) else server
+        self._context: ssl.SSLContext | None = None if ca is None else client_context(ca, certificate, key)
+        self._expected, self._timeout_s = _digest(expected), timeout_s
+
+    def __enter__(self) -> Client:
+        self._channel = call(self._address, self._context, self._timeout_s)
+        try:
+            self._open()
+        except BaseException as error:
+            self._leave(error)
+            if isinstance(error, LinkError) and self._met_silence():
+                raise LinkError(f"{error} (it never said a word: if it speaks TLS, give --ca)") from None
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave(error)
+
+    @property
+    def handshake_bytes(self) -> int:
+        """Bytes of the handshake and of requests, both directions: they are in no table."""
+        return self._channel.counters.total_bytes - sum(entry.measured_bytes for entry in self.entries)
+
+    @property
+    def tcp_bytes(self) -> int | None:
+        """What the kernel counted below TLS, where it tells."""
+        return self._channel.tcp_bytes
+
+    @property
+    def entries(self) -> list[Entry]:
+        """What was predicted and measured, operator by operator, of everything so far."""
+        return self._session.entries
+
+    def prepare(self, queries: int = 1, batch: int = 1) -> None:
+        """Run the offline phase of this many queries of `batch` pictures each."""
+        for _ in range(queries):
+            self._ask(Act.PREPARE, batch)
+            self._session.prepare(batch)
+
+    def predict(self, x: ArrayLike) -> IntArray:
+        """The output for integer pictures x, (C, H, W) or (N, C, H, W): N rows of logits, or classes."""
+        pictures = check_input(self.graph, np.asarray(x))
+        if not self._session.is_prepared(len(pictures)):
+            self.prepare(1, len(pictures))
+        self._ask(Act.QUERY, len(pictures))
+        return self._session.query(pictures)
+
+    def _open(self) -> None:
+        terms = meet_server(self._channel, self._expected)
+        self.graph, self.variant = read_description(terms.description)
+        session_id = terms.confirm(self._channel, fingerprint(self.graph, self.variant))
+        self._session = ClientSession(self.graph, self.variant, self._channel, session_id)
+        self._session.setup()
+
+    def _met_silence(self) -> bool:
+        """Whether a server was called without TLS and said nothing."""
+        return self._context is None and self._channel.counters.received_bytes == 0
+
+    def _ask(self, act: Act, batch: int = 1) -> None:
+        self._session.ask(Request(act, batch))
+
+    def _leave(self, error: BaseException | None) -> None:
+        if error is None:
+            self._channel.send(Request(Act.BYE).to_bytes())
+            self._channel.close()
+        else:
+            known = isinstance(error, ThinwireError)
+            self._channel.abort(str(error) if known else "the client has stopped")
+
+
+def _digest(expected: str | None) -> bytes:
+    if expected is None:
+        return ANY
+    try:
+        digest = bytes.fromhex(expected)
+    except ValueError:
+        digest = b""
+    if len(digest) != len(ANY):
+        raise LinkError(
+            f'"{expected}" does not name a model: give the 64 hexadecimal digits that the server prints'
+        )
+    return digest

@@ -1,0 +1,226 @@
+"""Nodes: the layers of a quantized network, each a frozen record of its public facts and its integers.
+
+Integer semantics: weights are signed l_w-bit integers, activations unsigned l_x-bit ones, every scale is a
+power of two. A layer is acc = W x + b, exact; a Requant then computes
+y = min(2^l_x - 1, max(0, (acc + 2^(s-1)) >> s)): round half up, ReLU, clamp.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from thinwire_private.net.columns import columns, windows
+from thinwire_private.net.value import IntArray, Value
+
+# A float64 holds every integer below 2^53, so a BLAS product of narrower integers is exact in any order.
+EXACT_BITS = 53
+
+
+@dataclass(frozen=True, eq=False)
+class Node(ABC):
+    """One layer: `sources` names the nodes it reads, `taken` is what they give, `value` what it gives."""
+
+    kind: ClassVar[str]
+    name: str
+    sources: tuple[str, ...]
+    taken: tuple[Value, ...]
+    value: Value
+
+    @abstractmethod
+    def apply(self, *x: IntArray) -> IntArray:
+        """The node's output for a batch: exactly what the two parties' shares must add up to."""
+
+
+@dataclass(frozen=True, eq=False)
+class Input(Node):
+    """The client's picture: unsigned integers of `value.bits` bits; a real pixel is integer * 2^-exponent."""
+
+    kind = "input"
+    exponent: int = 0
+
+    def apply(self, *x: IntArray) -> IntArray:
+        return x[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted(Node):
+    """A product with the server's weights: acc = W x + b, W (d1 x d2), x (d2 x d3); gives an accumulator."""
+
+    weight_bits: int
+    weight: IntArray | None = None
+    bias: IntArray | None = None
+
+    @property
+    @abstractmethod
+    def dims(self) -> tuple[int, int, int]:
+        """(d1, d2, d3) of the matrix product."""
+
+    @property
+    @abstractmethod
+    def weight_shape(self) -> tuple[int, ...]:
+        """The shape of `weight`; its first axis counts output channels."""
+
+    @abstractmethod
+    def operand(self, x: IntArray) -> IntArray:
+        """The matrix x (N, d2, d3) that W is multiplied with."""
+
+    @property
+    def macs(self) -> int:
+        """Multiplications for one picture."""
+        d1, d2, d3 = self.dims
+        return d1 * d2 * d3
+
+    @property
+    def in_bits(self) -> int:
+        """l_x."""
+        return self.taken[0].bits
+
+    @property
+    def acc_bits(self) -> int:
+        """l_acc."""
+        return self.value.bits
+
+    def matrix(self) -> IntArray:
+        """W as d1 x d2."""
+        if self.weight is None:
+            raise ValueError(f"layer {self.name} has no weights: this graph is for costs only")
+        return self.weight.reshape(self.dims[0], self.dims[1])
+
+    def apply(self, *x: IntArray) -> IntArray:
+        product = exact_product(self.matrix(), self.operand(x[0]), self.acc_bits)
+        if self.bias is not None:
+            product += self.bias[:, None]
+        return product.reshape(len(product), *self.value.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Conv(Weighted):
+    """A convolution with square kernels; weight (K, C, kernel, kernel), zero padding."""
+
+    kind = "conv"
+    kernel: int = 1
+    stride: int = 1
+    padding: int = 0
+
+    @property
+    def dims(self) -> tuple[int, int, int]:
+        channels = self.taken[0].shape[0]
+        out, height, width = self.value.shape
+        return out, channels * self.kernel**2, height * width
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return self.value.shape[0], self.taken[0].shape[0], self.kernel, self.kernel
+
+    def operand(self, x: IntArray) -> IntArray:
+        return columns(x, self.kernel, self.stride, self.padding)
+
+
+@dataclass(frozen=True, eq=False)
+class Linear(Weighted):
+    """A fully connected layer over the flattened (C, H, W) input; weight (outputs, inputs)."""
+
+    kind = "linear"
+
+    @property
+    def dims(self) -> tuple[int, int, int]:
+        return self.value.size, self.taken[0].size, 1
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return self.dims[:2]
+
+    def operand(self, x: IntArray) -> IntArray:
+        return x.reshape(len(x), -1, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Add(Node):
+    """The residual sum at accumulator scale: (a << shifts[0]) + (b << shifts[1]), one shift at least being 0.
+
+    a is an accumulator; b the shortcut: an activation or, behind a down-sampling convolution, another one.
+    """
+
+    kind = "add"
+    shifts: tuple[int, int] = (0, 0)
+
+    def apply(self, *x: IntArray) -> IntArray:
+        return (x[0] << self.shifts[0]) + (x[1] << self.shifts[1])
+
+
+@dataclass(frozen=True, eq=False)
+class SumPool(Node):
+    """Sums over windows of an activation; an average pool whose division is left to the next shift."""
+
+    kind = "sum_pool"
+    kernel: int = 2
+    stride: int = 2
+
+    def apply(self, *x: IntArray) -> IntArray:
+        sums: IntArray = windows(x[0], self.kernel, self.stride, 0).sum(axis=(4, 5))
+        return sums
+
+
+@dataclass(frozen=True, eq=False)
+class MaxPool(Node):
+    """Largest entry of every window; stands before the ReLU, which gives the same and costs less."""
+
+    kind = "max_pool"
+    kernel: int = 2
+    stride: int = 2
+    padding: int = 0
+
+    def apply(self, *x: IntArray) -> IntArray:
+        smallest = self.taken[0].low
+        highest: IntArray = windows(x[0], self.kernel, self.stride, self.padding, smallest).max(axis=(4, 5))
+        return highest
+
+
+@dataclass(frozen=True, eq=False)
+class Requant(Node):
+    """Re-quantization: round half up by `shift` bits, ReLU, clamp; gives an activation of value.bits bits.
+
+    Without `relu` the input must be unsigned (a SumPool, an activation), so that there is no sign to lose.
+    Without `clamp` (the fast mode) high bits are dropped instead: y mod 2^l_x.
+    """
+
+    kind = "requant"
+    shift: int = 0
+    relu: bool = True
+    clamp: bool = True
+
+    def shifted(self, x: IntArray) -> IntArray:
+        """What would come out if the output had bits enough: y before the clamp."""
+        half = (1 << self.shift) >> 1
+        y: IntArray = (x + half) >> self.shift
+        return np.maximum(y, 0) if self.relu else y
+
+    def apply(self, *x: IntArray) -> IntArray:
+        y = self.shifted(x[0])
+        return np.minimum(y, self.value.high) if self.clamp else y & self.value.high
+
+
+@dataclass(frozen=True, eq=False)
+class Output(Node):
+    """What the client learns: logits (a real logit is integer * 2^-exponent), or only where the largest is.
+
+    Of equal logits the first counts as the largest.
+    """
+
+    kind = "output"
+    argmax: bool = False
+    exponent: int = 0
+
+    def apply(self, *x: IntArray) -> IntArray:
+        return x[0].argmax(axis=1, keepdims=True) if self.argmax else x[0]
+
+
+def exact_product(weight: IntArray, x: IntArray, acc_bits: int) -> IntArray:
+    """weight (d1, d2) @ x (N, d2, d3), exact; by floating-point BLAS where no sum needs more than 53 bits."""
+    if acc_bits <= EXACT_BITS:
+        return (weight.astype(np.float64) @ x.astype(np.float64)).astype(np.int64)
+    return weight @ x

@@ -1,0 +1,195 @@
+"""Program: a graph compiled under a variant: exact costs before anything runs, and one party's part in it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field
+from functools import cached_property
+from time import perf_counter
+
+import numpy as np
+
+from thinwire_private.compiler import steps_of
+from thinwire_private.errors import ModelError
+from thinwire_private.link.channel import Channel
+from thinwire_private.link.counters import Counters
+from thinwire_private.message import SERVER, Traffic, hops, last_sender, traffic
+from thinwire_private.net.graph import WEIGHTS, Graph
+from thinwire_private.net.oracle import check_input
+from thinwire_private.net.value import IntArray
+from thinwire_private.ot.prg import Words
+from thinwire_private.ot.suite import setup_messages
+from thinwire_private.pipeline import in_pipeline
+from thinwire_private.protocols.party import Party
+from thinwire_private.protocols.product import Seeds
+from thinwire_private.protocols.ring import encode
+from thinwire_private.rings import Rings
+from thinwire_private.step import OFFLINE, ONLINE, PHASES, SETUP, Prepared, Run, Step
+from thinwire_private.variant import Variant
+
+__all__ = ["CostRow", "Player", "Program", "compile_graph", "prepare_graph"]
+
+
+@dataclass(frozen=True)
+class CostRow:
+    """What one operator of one layer sends: predicted, or measured with the seconds it took."""
+
+    layer: str
+    operator: str
+    phase: str
+    traffic: Traffic
+    seconds: float | None = None  # measured
+    hops: int | None = None  # predicted: flights, but messages that cross count once
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """The steps of both parties. Set-up happens once per connection, the rest once per query."""
+
+    graph: Graph
+    variant: Variant
+    batch: int
+    steps: tuple[Step, ...]
+
+    def of_phase(self, phase: str) -> tuple[Step, ...]:
+        """The steps of a phase, in order."""
+        return tuple(step for step in self.steps if step.phase == phase)
+
+    @cached_property
+    def _costs(self) -> tuple[CostRow, ...]:
+        setup = setup_messages(self.variant.kind)
+        rows = [CostRow("", "base_ot", SETUP, traffic(setup), hops=hops(setup))]
+        before = last_sender(setup, None)
+        for phase in PHASES:
+            for step in self.of_phase(phase):
+                if step.messages:
+                    sent, waits = traffic(step.messages, before), hops(step.messages, before)
+                    rows.append(CostRow(step.layer, step.operator, phase, sent, hops=waits))
+                    before = last_sender(step.messages, before)
+        return tuple(rows)
+
+    def costs(self) -> tuple[CostRow, ...]:
+        """Predicted rows of a first query: set-up, offline, online, each in the order in which it runs."""
+        return self._costs
+
+    def total(self, *phases: str) -> Traffic:
+        """The predicted sum over phases; all of them if none is named."""
+        chosen = [row.traffic for row in self.costs() if row.phase in (phases or PHASES)]
+        return sum(chosen, Traffic())
+
+    def hops(self, *phases: str) -> int:
+        """One-way latencies a query waits for, over phases; all of them if none is named."""
+        return sum(row.hops or 0 for row in self.costs() if row.phase in (phases or PHASES))
+
+    def digest(self) -> bytes:
+        """What both parties must agree on: the public graph, the variant, the batch and every message
+        size."""
+        parts: list[object] = [self.variant, self.batch]
+        parts += [astuple(m) for step in self.steps for m in step.messages]
+        parts += [(s.layer, s.operator, s.phase) for s in self.steps]
+        return hashlib.sha256(repr(parts).encode()).digest()
+
+
+def prepare_graph(graph: Graph, variant: Variant) -> Graph:
+    """The graph as the variant runs it: with or without clamps, with worst-case or tight accumulators.
+
+    The server does this and tells the client the public half.
+    """
+    if not variant.clamp:
+        graph = graph.fast()
+    if variant.tight_acc and graph.acc_rule != WEIGHTS:
+        graph = graph.settle(WEIGHTS)
+    return graph
+
+
+def compile_graph(graph: Graph, variant: Variant, batch: int = 1) -> Program:
+    """The program of a graph; the client compiles the public graph and gets the same steps."""
+    if batch < 1:
+        raise ModelError(f"a batch of {batch} pictures cannot be run: give 1 or more")
+    steps = tuple(steps_of(Rings(graph, variant, batch)))
+    offline = in_pipeline(step for step in steps if step.phase == OFFLINE)
+    return Program(graph, variant, batch, (*(step for step in steps if step.phase != OFFLINE), *offline))
+
+
+@dataclass
+class Player:
+    """One party of a program on one connection.
+
+    1. `setup` once: base OTs, seeds of the weights.
+    2. `prepare` once per query, before its input exists: products of fresh masks.
+    3. `infer` once per query. Every query takes pads, masks and indices that no other one has used.
+    """
+
+    program: Program
+    role: int
+    channel: Channel
+    seed: bytes | None = None  # for tests only
+    context: bytes = b""
+    rows: list[CostRow] = field(default_factory=list)
+    _party: Party | None = None
+    _seeds: dict[str, Seeds] = field(default_factory=dict)
+    _prepared: list[Prepared] = field(default_factory=list)
+
+    def setup(self) -> None:
+        """Base OTs and what depends on the weights alone."""
+        start, before = perf_counter(), self.channel.counters
+        context = self.program.digest() + self.context
+        self._party = Party.start(self.role, self.channel, self.program.variant.kind, self.seed, context)
+        self._note("", "base_ot", SETUP, start, before)
+        self._play(self.program.of_phase(SETUP), self._run(Prepared()))
+
+    def sibling(self, program: Program) -> Player:
+        """A player of another batch size on the same connection: its OTs, its seeds, and what was missing."""
+        made = Player(program, self.role, self.channel, self.seed, self.context)
+        made._party, made._seeds = self._party, self._seeds
+        lacking = [step for step in program.of_phase(SETUP) if step.layer not in self._seeds]
+        made._play(lacking, made._run(Prepared()))
+        return made
+
+    def prepare(self) -> None:
+        """The offline phase of one query."""
+        prepared = Prepared()
+        self._play(self.program.of_phase(OFFLINE), self._run(prepared))
+        self._prepared.append(prepared)
+
+    def infer(self, x: IntArray | None = None) -> IntArray | None:
+        """The online phase: the client gives pictures (batch, *shape) and gets the output."""
+        graph = self.program.graph
+        if self.role == SERVER:
+            share = np.zeros(graph.input.value.size * self.program.batch, np.uint64)
+        else:
+            share = self._checked(x)
+        if not self._prepared:
+            self.prepare()
+        run = self._run(self._prepared.pop(0))
+        run.shares[graph.input.name] = share
+        self._play(self.program.of_phase(ONLINE), run)
+        return run.result
+
+    def _checked(self, x: IntArray | None) -> Words:
+        """The client's pictures; refused before anything of them is used."""
+        if x is None:
+            raise ModelError("the client must give its pictures")
+        pictures = check_input(self.program.graph, x)
+        if len(pictures) != self.program.batch:
+            raise ModelError(f"{len(pictures)} pictures for a program of batch {self.program.batch}")
+        return encode(pictures, 64)
+
+    def _run(self, prepared: Prepared) -> Run:
+        if self._party is None:
+            raise ModelError("the connection is not set up: call setup first")
+        return Run(self._party, self.program.graph, self.program.batch, self._seeds, prepared)
+
+    def _play(self, steps: Sequence[Step], run: Run) -> None:
+        for step in steps:
+            start, before = perf_counter(), self.channel.counters
+            step.act(run)
+            self._note(step.layer, step.operator, step.phase, start, before)
+
+    def _note(self, layer: str, operator: str, phase: str, start: float, before: Counters) -> None:
+        passed = self.channel.counters - before
+        sent, received = passed.sent_bytes, passed.received_bytes
+        server, client = (sent, received) if self.role == SERVER else (received, sent)
+        counted = Traffic(server, client, passed.sent_frames + passed.received_frames, passed.flights)
+        self.rows.append(CostRow(layer, operator, phase, counted, perf_counter() - start))

@@ -1,0 +1,103 @@
+"""Cot: correlated OT, the work horse: the sender gets r, the receiver r + c * D."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from thinwire_private.message import Message, crossing, crossing_rows, rows
+from thinwire_private.ot.batch import Batch
+from thinwire_private.ot.kind import OtKind
+from thinwire_private.ot.packing import pack, packed_bytes, unpack
+from thinwire_private.ot.prg import Bytes, Words
+from thinwire_private.protocols.operator import Messages, Operator
+from thinwire_private.protocols.party import Party
+from thinwire_private.protocols.ring import keep_if, reduce
+
+
+@dataclass(frozen=True)
+class Cot(Operator):
+    """COT_l. The sender inputs D in Z_{2^l}, the receiver a bit c.
+
+    1. The receiver sends the rows of its choices (c2 bits each).
+    2. The sender's share is r = pad_0; it sends z = r + D - pad_1 (l bits).
+    3. The receiver takes pad_0 = r, or z + pad_1 = r + D.
+
+    Cost per element: c2 + l bits.
+    """
+
+    count: int
+    width: int
+    sender: int
+    kind: OtKind
+
+    def messages(self) -> Messages:
+        return (
+            rows(1 - self.sender, self.count, self.kind),
+            Message(self.sender, packed_bytes(self.count, self.width)),
+        )
+
+    def send(self, party: Party, correlation: Words) -> Words:
+        """The sender's part: r."""
+        zero, one = party.sender_pads(party.offer(self.count))
+        party.send_ring(zero + correlation - one, self.width)
+        return reduce(zero, self.width)
+
+    def receive(self, party: Party, choices: Bytes) -> Words:
+        """The receiver's part: r + c * D."""
+        pads = party.receiver_pads(party.choose(choices))
+        z = party.receive_ring(self.count, self.width)
+        return reduce(pads + keep_if(z, choices), self.width)
+
+
+@dataclass(frozen=True)
+class CotPair(Operator):
+    """COTs in both directions at once; their messages cross: rows of the choices, then corrections.
+
+    `chosen` sends both messages of each OT instead of one correction, as SCI's ReLU does.
+    Cost per element of a direction: c2 + l bits; chosen: c2 + 2 l.
+    """
+
+    server_sends: int
+    client_sends: int
+    width: int
+    kind: OtKind
+    chosen: bool = False
+
+    def messages(self) -> Messages:
+        counts = self.server_sends, self.client_sends
+        reply_server, reply_client = (self._reply_bytes(count) for count in counts)
+        return crossing_rows(*counts, self.kind) + crossing((reply_client, reply_server))
+
+    def run(self, party: Party, choices: Bytes, correlation: Words) -> tuple[Words, Words]:
+        """(r of the COTs in which this party sends, what it receives in the others)."""
+        chosen = party.choose(choices)
+        offered = party.offer(correlation.size)
+        own, theirs = (self._run_chosen if self.chosen else self._run_cot)(
+            party, offered, chosen, choices, correlation
+        )
+        return reduce(own, self.width), reduce(theirs, self.width)
+
+    def _reply_bytes(self, count: int) -> int:
+        return packed_bytes(count, self.width) * (1 + self.chosen)
+
+    def _run_cot(
+        self, party: Party, offered: Batch, chosen: Batch, choices: Bytes, correlation: Words
+    ) -> tuple[Words, Words]:
+        zero, one = party.sender_pads(offered)
+        party.send_ring(zero + correlation - one, self.width)
+        pads = party.receiver_pads(chosen)
+        z = party.receive_ring(choices.size, self.width)
+        return zero, pads + keep_if(z, choices)
+
+    def _run_chosen(
+        self, party: Party, offered: Batch, chosen: Batch, choices: Bytes, correlation: Words
+    ) -> tuple[Words, Words]:
+        share = party.prg.ring(correlation.size, self.width)
+        zero, one = party.sender_pads(offered)
+        both = [bytes(pack(zero + share, self.width)), bytes(pack(one + share + correlation, self.width))]
+        party.channel.send(b"".join(both))
+        pads = party.receiver_pads(chosen)
+        size = packed_bytes(choices.size, self.width)
+        wire = party.channel.receive(2 * size)
+        first, second = (unpack(wire[i * size : (i + 1) * size], choices.size, self.width) for i in (0, 1))
+        return share, keep_if(first, 1 - choices) + keep_if(second, choices) - pads

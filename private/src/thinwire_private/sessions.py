@@ -1,0 +1,165 @@
+"""Sessions: one client's connection on either side: set-up once, then offline and online phases of queries.
+
+Base OTs and the seeds of the weights serve all queries of the session. Every batch size has a program of its
+own on the same OTs; every query takes pads that no other one has used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from itertools import cycle
+
+from thinwire.errors import LinkError
+from thinwire_private.errors import ModelError
+from thinwire_private.ledger import Entry
+from thinwire_private.link import Channel
+from thinwire_private.message import CLIENT, SERVER, Traffic, traffic
+from thinwire_private.net.graph import Graph
+from thinwire_private.net.value import IntArray
+from thinwire_private.ot.suite import setup_messages
+from thinwire_private.program import CostRow, Player, Program, compile_graph
+from thinwire_private.request import MAX_BATCH, Request
+from thinwire_private.step import OFFLINE, ONLINE, SETUP
+from thinwire_private.variant import Variant
+
+MAX_PREPARED = 64  # queries prepared ahead: each holds memory on the server
+
+
+class Session:
+    """What both sides have in common."""
+
+    def __init__(
+        self, role: int, graph: Graph, variant: Variant, channel: Channel, session_id: bytes
+    ) -> None:
+        self._role, self._graph, self._variant, self._channel = role, graph, variant, channel
+        self._session_id = session_id
+        self._players: dict[int, Player] = {}
+        self._ready: Counter[int] = Counter()  # prepared queries, by batch
+
+    def setup(self) -> None:
+        """Base OTs and seeds, with the program of single pictures."""
+        self._player(1)
+
+    def is_prepared(self, batch: int) -> bool:
+        """Whether the offline phase of a query of this size is done."""
+        return self._ready[batch] > 0
+
+    def prepare(self, batch: int) -> None:
+        """The offline phase of one query."""
+        if self._ready.total() >= MAX_PREPARED:
+            raise LinkError(
+                f"{MAX_PREPARED} queries are prepared already: use some of them before preparing more"
+            )
+        self._player(batch).prepare()
+        self._ready[batch] += 1
+
+    def _player(self, batch: int) -> Player:
+        if batch not in self._players:
+            self._players[batch] = self._made(compile_graph(self._graph, self._variant, batch))
+        return self._players[batch]
+
+    def _made(self, program: Program) -> Player:
+        """A player; the first one sets the connection up, others stand on its OTs and seeds."""
+        if not self._players:
+            first = Player(program, self._role, self._channel, context=self._session_id)
+            first.setup()
+            return first
+        return next(iter(self._players.values())).sibling(program)
+
+
+class ServerSession(Session):
+    """The server's side: answers what the client asks for."""
+
+    def __init__(self, graph: Graph, variant: Variant, channel: Channel, session_id: bytes) -> None:
+        super().__init__(SERVER, graph, variant, channel, session_id)
+        self.num_queries = 0
+
+    def query(self, batch: int) -> None:
+        """The online phase; the client must have had it prepared."""
+        if not self.is_prepared(batch):
+            raise LinkError("the client asks a query that was not prepared: ask for its preparation first")
+        self._ready[batch] -= 1
+        self._player(batch).infer()
+        self.num_queries += 1
+
+
+class ClientSession(Session):
+    """The client's side, which keeps the ledger."""
+
+    def __init__(self, graph: Graph, variant: Variant, channel: Channel, session_id: bytes) -> None:
+        super().__init__(CLIENT, graph, variant, channel, session_id)
+
+    def ask(self, request: Request) -> None:
+        """Send a request."""
+        if not 1 <= request.batch <= MAX_BATCH:
+            raise ModelError(
+                f"a query of {request.batch} pictures is refused: give 1 to {MAX_BATCH} pictures"
+            )
+        self._channel.send(request.to_bytes())
+
+    def query(self, x: IntArray) -> IntArray:
+        """The online phase on pictures (N, *shape)."""
+        self._ready[len(x)] -= 1
+        answer = self._player(len(x)).infer(x)
+        assert answer is not None
+        return answer
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Every step so far, predicted and measured."""
+        return [entry for player in self._players.values() for entry in told(player)]
+
+
+def told(player: Player) -> list[Entry]:
+    """The measured rows of a client's player, each beside its prediction."""
+    program = player.program
+    setup = {step.layer: step.messages for step in program.of_phase(SETUP)}
+    turns = {phase: cycle(program.of_phase(phase) or [None]) for phase in (OFFLINE, ONLINE)}
+    found = []
+    for row in player.rows:
+        if row.phase != SETUP:
+            step = next(turns[row.phase])
+            assert step is not None
+            due = step.messages
+        else:
+            due = setup[row.layer] if row.layer else setup_messages(program.variant.kind)
+        found.append(_entry(row, traffic(due)))
+    return found
+
+
+def _entry(row: CostRow, due: Traffic) -> Entry:
+    return Entry(
+        row.layer or "session",
+        row.operator,
+        row.phase,
+        due.from_client_bytes,
+        due.from_server_bytes,
+        row.traffic.from_client_bytes,
+        row.traffic.from_server_bytes,
+        row.traffic.flights,
+        row.seconds or 0.0,
+    )
+
+
+def predicted(graph: Graph, variant: Variant, batch: int = 1) -> list[Entry]:
+    """The ledger of a first query before it runs, as the client will see it."""
+    rows = compile_graph(graph, variant, batch).costs()
+    return [
+        Entry(
+            row.layer or "session",
+            row.operator,
+            row.phase,
+            predicted_uploaded=row.traffic.from_client_bytes,
+            predicted_downloaded=row.traffic.from_server_bytes,
+            flights=row.traffic.flights,
+            hops=row.hops or 0,
+        )
+        for row in rows
+    ]
+
+
+def fingerprint(graph: Graph, variant: Variant) -> bytes:
+    """What both sides compute and compare: every message of a query of one and of two pictures."""
+    digests = [compile_graph(graph, variant, batch).digest() for batch in (1, 2)]
+    return hashlib.sha256(b"".join(digests)).digest()

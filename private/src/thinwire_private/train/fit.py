@@ -1,0 +1,94 @@
+"""Fit: the training loop, one cycle of the learning rate, in floating point or on the integer grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from thinwire_private.train.pictures import Pictures
+from thinwire_private.train.qnet import QNet, parameters_by_role
+
+Tell = Callable[[int, int, float], None]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how fast: the learning rate rises for `warm` of the steps, then falls to nothing."""
+
+    epochs: float
+    lr: float
+    batch: int = 128
+    decay: float = 5e-4
+    warm: float = 0.3
+    smoothing: float = 0.0
+
+
+def float_schedule(task: str, epochs: float | None = None) -> Schedule:
+    """How a network is trained in floating point."""
+    if task == "digits":
+        return Schedule(epochs or 30, 0.2, 64)
+    return Schedule(epochs or 10, 0.4, 256)
+
+
+def grid_schedule(task: str, epochs: float | None = None) -> Schedule:
+    """How a trained network is tuned on the integer grid."""
+    if task == "digits":
+        return Schedule(epochs or 10, 2e-3, 64, 0.0)
+    return Schedule(epochs or 2, 2e-3, 256, 0.0)
+
+
+def fit(net: QNet, pictures: Pictures, schedule: Schedule, seed: int, tell: Tell | None = None) -> None:
+    """Train the net; same seed, same weights.
+
+    In floating point: SGD with Nesterov momentum. On the grid: Adam, whose steps do not depend on how large
+    the gradients of weights and of quantizer steps are.
+    """
+    torch.manual_seed(seed)
+    per_epoch = max(1, len(pictures.x) // schedule.batch)
+    steps = max(1, round(schedule.epochs * per_epoch))
+    optimizer = _optimizer(net, schedule)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer,
+        [group["lr"] for group in optimizer.param_groups],
+        steps,
+        pct_start=schedule.warm,
+        cycle_momentum=False,
+    )
+    net.train()
+    order = torch.empty(0, dtype=torch.long)
+    for step in range(steps):
+        if len(order) < schedule.batch:
+            order = torch.randperm(len(pictures.x))
+        indices, order = order[: schedule.batch], order[schedule.batch :]
+        x, y = pictures.batch(indices)
+        loss = functional.cross_entropy(net(x), y, label_smoothing=schedule.smoothing)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        cycle.step()
+        if tell is not None:
+            tell(step + 1, steps, loss.item())
+
+
+def _optimizer(net: QNet, schedule: Schedule) -> torch.optim.Optimizer:
+    roles = parameters_by_role(net)
+    decayed = {"params": roles["weights"], "weight_decay": schedule.decay, "lr": schedule.lr}
+    free = {"params": roles["rest"], "weight_decay": 0.0, "lr": schedule.lr}
+    if not net.quantized:
+        return torch.optim.SGD([decayed, free], schedule.lr, momentum=0.9, nesterov=True)
+    return torch.optim.Adam([decayed, free, {"params": roles["steps"], "lr": schedule.lr}], schedule.lr)
+
+
+@torch.no_grad()
+def accuracy(net: QNet, pictures: Pictures, batch: int = 250) -> float:
+    """The share of test pictures that the net, as it is, classifies rightly."""
+    net.eval()
+    right = 0
+    for start in range(0, len(pictures.test_x), batch):
+        logits = net(pictures.test_x[start : start + batch])
+        right += int((logits.argmax(1) == pictures.test_y[start : start + batch]).sum())
+    net.train()
+    return right / len(pictures.test_x)

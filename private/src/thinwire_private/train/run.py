@@ -1,0 +1,132 @@
+"""Run: from nothing to a model file: floating point, then the integer grid in stages, then export."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from thinwire_private.net.bits import Bits
+from thinwire_private.net.graph import WORST, Graph
+from thinwire_private.net.oracle import overflows, run
+from thinwire_private.train.export import export
+from thinwire_private.train.fit import Schedule, accuracy, fit
+from thinwire_private.train.pictures import Pictures
+from thinwire_private.train.plans import Plan
+from thinwire_private.train.qnet import QNet
+from thinwire_private.train.weights import load_weights, save_weights
+
+Draw = Callable[[Bits], Graph]
+Tell = Callable[[str, int, int, float], None]
+WARM_BITS = 4  # weights narrower than this start from a network trained at this width
+DRAFT = 128  # training pictures from which a draft's steps are set
+SAMPLE = 512  # training pictures from which steps are set
+CHECKED = 100  # test pictures on which the exported integers are compared with torch's
+SINGLE_BITS = 24  # single precision holds every integer of this many bits
+
+
+@dataclass(frozen=True)
+class Result:
+    """A trained network, its integers, and how well they do on the test set."""
+
+    graph: Graph
+    accuracy: float
+    float_accuracy: float
+    clipped: float
+    seconds: float
+
+    def row(self) -> dict[str, Any]:
+        """The figures."""
+        return {
+            "accuracy": round(self.accuracy, 5),
+            "float_accuracy": round(self.float_accuracy, 5),
+            "clipped": round(self.clipped, 6),
+            "seconds": round(self.seconds, 1),
+        }
+
+
+def pretrain(
+    plan: Plan,
+    bits: Bits,
+    schedule: Schedule,
+    seed: int,
+    start: Path | None = None,
+    keep: Path | None = None,
+    tell: Tell = lambda *_: None,
+) -> tuple[QNet, float]:
+    """A network in floating point and its accuracy: trained, or read from `start`; kept in `keep`."""
+    net = plan.start(bits, seed)
+    if start is not None:
+        load_weights(net, start)
+    else:
+        fit(net, plan.pictures, schedule, seed, partial(tell, "float"))
+        if keep is not None:
+            save_weights(net, keep)
+    return net, accuracy(net, plan.pictures)
+
+
+def stages(bits: Bits, progressive: bool) -> list[Bits]:
+    """Widths to train at, one after the other: a warm start from higher bits where the last ones are low."""
+    if not progressive or min([bits.weight, *bits.weights.values()]) >= WARM_BITS:
+        return [bits]
+    raised = {name: max(WARM_BITS, width) for name, width in bits.weights.items()}
+    return [replace(bits, weight=max(WARM_BITS, bits.weight), weights=raised), bits]
+
+
+def drafted(net: QNet, draw: Draw, pictures: Pictures, bits: Bits) -> Graph:
+    """The graph that a floating-point network would have at these widths without further training."""
+    draft = copy.deepcopy(net)
+    draft.widths(draw(bits), pictures.x[:DRAFT])
+    return export(draft)
+
+
+def tune(
+    net: QNet,
+    draw: Draw,
+    bits: Bits,
+    pictures: Pictures,
+    schedule: Schedule,
+    seed: int,
+    *,
+    progressive: bool = True,
+    acc_rule: str = WORST,
+    float_accuracy: float = float("nan"),
+    tell: Tell = lambda *_: None,
+) -> Result:
+    """Quantization-aware training of a floating-point network, which is changed, and its export.
+
+    1. go to the grid of each stage and train there, sharing the epochs evenly;  2. export;  3. compare the
+    integers with torch in double precision;  4. score the integers on the whole test set.
+    """
+    begun = time.perf_counter()
+    plan = stages(bits, progressive)
+    sample = pictures.x[:SAMPLE]
+    for index, widths in enumerate(plan):
+        net.widths(draw(widths), sample)
+        part = replace(schedule, epochs=schedule.epochs / len(plan))
+        told = partial(tell, f"grid {index + 1}/{len(plan)}")
+        fit(net, pictures, part, seed + index, told)
+    graph = export(net, acc_rule)
+    check_export(net, graph, pictures)
+    exact = all(node.value.bits <= SINGLE_BITS for node in graph)
+    right = accuracy(net if exact else net.double(), pictures)
+    net.float()
+    counted = overflows(graph, pictures.test_x[:CHECKED].numpy())
+    clipped = sum(each.count for each in counted) / max(1, sum(each.of for each in counted))
+    return Result(graph, right, float_accuracy, clipped, time.perf_counter() - begun)
+
+
+@torch.no_grad()
+def check_export(net: QNet, graph: Graph, pictures: Pictures) -> None:
+    """Assert that oracle and torch agree on every logit: an exporter that lies must not leave this room."""
+    x = pictures.test_x[:CHECKED]
+    logits = net.double().eval()(x).numpy() * 2.0**graph.output.exponent
+    net.float().train()
+    np.testing.assert_array_equal(run(graph, x.numpy()), logits)

@@ -1,9 +1,0 @@
-"""Private inference: a quantized network run between two parties, neither of which sees what the other holds.
-
-Reading order: README.md beside this file.
-"""
-
-from thinwire.private.client import Client
-from thinwire.private.server import Server
-
-__all__ = ["Client", "Server"]

@@ -9,13 +9,11 @@ import torch
 from torch import Tensor
 
 import thinwire as tw
-from thinwire.codecs.bound import BoundCodec
-from thinwire.codecs.coders.base import Context, Packer
-from thinwire.codecs.stages.base import Learned
+from thinwire.codecs.codec import BoundCodec
+from thinwire.codecs.coder import Context, Packer
+from thinwire.codecs.stage import Learned
 from thinwire.kernels import Kernels, pick
-from thinwire.tensors.key import Key
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Key, Layout, Spec
 
 CPU = torch.device("cpu")
 

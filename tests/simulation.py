@@ -9,17 +9,14 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from thinwire.codecs.catalog import CodecLike
-from thinwire.exchange.bucket import Bucket
-from thinwire.exchange.engine import Engine
+from thinwire.codecs.codec import CodecLike
+from thinwire.exchange.engine import Bucket, Engine
+from thinwire.feedback.base import Memory
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.kernels import Kernels
-from thinwire.memories.base import Memory
-from thinwire.plans.model import Model
 from thinwire.plans.plan import Plan
-from thinwire.plans.policy import Policy
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.plans.policy import Model, Policy
+from thinwire.tensors import Layout, Spec
 
 CPU = torch.device("cpu")
 Gradients = dict[str, Tensor]

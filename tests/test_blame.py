@@ -10,7 +10,7 @@ from thinwire.clock import COMPARE
 from thinwire.errors import PeerError, PlanError
 from thinwire.groups.base import LEFT, UNREACHED, Confession
 from thinwire.groups.thread import ThreadGroup
-from thinwire.hooks.blame import explain
+from thinwire.hooks.failures import explain
 
 BROKEN = RuntimeError("connection reset")
 SAW = Confession("travel", "RuntimeError: connection reset", own=False)

@@ -9,13 +9,13 @@ import pytest
 
 import thinwire as tw
 from thinwire.codecs.catalog import CATALOG, Entry
-from thinwire.codecs.coders.base import Coder, Merge
-from thinwire.codecs.coders.floats import Cast, Dense
-from thinwire.codecs.coders.qsgd import QSGD
-from thinwire.codecs.coders.sign import Sign
-from thinwire.codecs.coders.terngrad import TernGrad
-from thinwire.codecs.stages.base import Chain, Stage
-from thinwire.codecs.stages.clip import Clip
+from thinwire.codecs.clip import Clip
+from thinwire.codecs.coder import Coder, Merge
+from thinwire.codecs.floats import Cast, Dense
+from thinwire.codecs.qsgd import QSGD
+from thinwire.codecs.sign import Sign
+from thinwire.codecs.stage import Chain, Stage
+from thinwire.codecs.terngrad import TernGrad
 from thinwire.errors import CodecError
 
 
@@ -122,7 +122,7 @@ def test_bad_texts(text: str, sentence: str) -> None:
 @pytest.mark.parametrize("name", CATALOG)
 def test_every_entry_can_be_made_and_explained(name: str) -> None:
     entry: Entry = CATALOG[name]
-    link = entry.link(**entry.fixed)
+    link = entry.load()(**entry.fixed)
     assert isinstance(link, Stage | Coder | Chain)
     assert dataclasses.is_dataclass(link)
     assert entry.about

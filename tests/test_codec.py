@@ -10,14 +10,13 @@ from torch import Tensor
 
 import thinwire as tw
 from packing import bound, transform
+from thinwire.codecs.clip import Clip
 from thinwire.codecs.codec import Codec
-from thinwire.codecs.coders.base import Coder, Context, Merge, Packer
-from thinwire.codecs.coders.floats import Cast, Dense
-from thinwire.codecs.coders.terngrad import TernGrad
-from thinwire.codecs.stages.base import BoundStage, Learned, LinearStage, SelectingStage
-from thinwire.codecs.stages.clip import Clip
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.codecs.coder import Coder, Context, Merge, Packer
+from thinwire.codecs.floats import Cast, Dense
+from thinwire.codecs.stage import BoundStage, Learned, LinearStage, SelectingStage
+from thinwire.codecs.terngrad import TernGrad
+from thinwire.tensors import Layout, Spec
 
 
 @dataclass(frozen=True)

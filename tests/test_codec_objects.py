@@ -11,7 +11,7 @@ import torch
 
 import thinwire as tw
 from simulation import Simulation, assert_same, gaussian, specs_of
-from thinwire.codecs.catalog import codec_of
+from thinwire.codecs.codec import codec_of
 from thinwire.errors import CodecError
 from thinwire.plans.policy import Policy
 

@@ -10,11 +10,11 @@ import pytest
 
 import thinwire
 
-OTHERS = ("thinwire_lab", "thinwire_lab.cli")  # they need the laboratory's packages
+DEPRECATED = "thinwire.private"  # warns when it is touched
 MODULES = [
     module.name
     for module in pkgutil.walk_packages(thinwire.__path__, "thinwire.", onerror=lambda name: None)
-    if not module.name.startswith(OTHERS) and not module.name.endswith("_native")
+    if module.name != DEPRECATED and not module.name.endswith("_native")
 ]
 
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from simulation import Simulation, assert_ranks_agree, assert_same, gaussian, same_bits, specs_of, sum_of
 from thinwire.exchange.state import gathered_state, load_state
+from thinwire.feedback.base import Kept
+from thinwire.feedback.residual import Ef21
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.memories.base import Kept
-from thinwire.memories.ef21 import Ef21
 
 SPECS = specs_of({"w": (20, 30), "b": 40})
 SOURCE = gaussian(SPECS, seed=5)

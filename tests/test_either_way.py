@@ -11,15 +11,13 @@ import torch
 
 from simulation import CPU, Gradients, assert_ranks_agree, gaussian, specs_of
 from thinwire.errors import PlanError
-from thinwire.exchange.bucket import Bucket
-from thinwire.exchange.either_way import EitherWay
-from thinwire.exchange.engine import Engine
+from thinwire.exchange.engine import Bucket, Engine
+from thinwire.exchange.nodes import EitherWay
 from thinwire.groups.hierarchy import Hierarchy
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.plans.model import Model
 from thinwire.plans.plan import Plan
-from thinwire.plans.policy import Policy
-from thinwire.tensors.layout import Layout
+from thinwire.plans.policy import Model, Policy
+from thinwire.tensors import Layout
 
 T = TypeVar("T")
 SPECS = specs_of({"a": (40, 33), "b": (25, 60), "c": 7})

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from thinwire.kernels.reference.hashing import counters, random24
-from thinwire.tensors.key import Key, mix
+from thinwire.tensors import Key, mix
 
 CPU = torch.device("cpu")
 NUM = 1 << 16

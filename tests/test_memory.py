@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from thinwire.errors import PlanError
-from thinwire.memories.base import NoMemory
-from thinwire.memories.residual import Residual
-from thinwire.memories.table import make_memory
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.feedback.base import NoMemory
+from thinwire.feedback.residual import Residual
+from thinwire.feedback.table import make_memory
+from thinwire.tensors import Layout, Spec
 
 PIECES = Layout((Spec("a", (3,)), Spec("b", (2,))), (0, 4)).pieces()
 

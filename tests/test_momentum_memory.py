@@ -8,13 +8,11 @@ from torch import Tensor
 
 from simulation import held
 from thinwire.errors import CodecError
-from thinwire.memories.base import NoMemory
-from thinwire.memories.ef21 import Ef21
-from thinwire.memories.momentum import Momentum, MomentumOptions
-from thinwire.memories.residual import Residual
-from thinwire.memories.table import MEMORIES, make_memory, memory_text
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.feedback.base import NoMemory
+from thinwire.feedback.momentum import Momentum, MomentumOptions
+from thinwire.feedback.residual import Ef21, Residual
+from thinwire.feedback.table import MEMORIES, make_memory, memory_text
+from thinwire.tensors import Layout, Spec
 
 PIECES = Layout((Spec("a", (3,)), Spec("b", (2,))), (0, 4)).pieces()
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from thinwire.codecs.catalog import CATALOG
-from thinwire.controls.table import CONSTANT, CONTROLS
+from thinwire import texts as names
 from thinwire.errors import ThinwireError
-from thinwire.memories.table import MEMORIES
-from thinwire.routes.table import ROUTES
-from thinwire.texts import names
+from thinwire.feedback.table import MEMORIES
+from thinwire.routes import ROUTES
+from thinwire.schedules.table import CONSTANT, CONTROLS
 from thinwire_lab.run.codec_choice import read_codec_choice
 
 
 def test_they_are_the_tables() -> None:
-    assert tuple(CATALOG) == names.CODECS
     assert tuple(MEMORIES) == names.MEMORIES
     assert tuple(ROUTES) == names.ROUTES
     assert (CONSTANT, *CONTROLS) == names.CONTROLS

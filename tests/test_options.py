@@ -10,14 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thinwire.errors import CodecError
-from thinwire.texts.options import (
-    number_or_off,
-    one_of,
-    option,
-    read_options,
-    show_number_or_off,
-    show_options,
-)
+from thinwire.texts import number_or_off, one_of, option, read_options, show_number_or_off, show_options
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,13 @@ from torch import nn
 
 from packing import CPU
 from simulation import specs_of
-from thinwire.codecs.catalog import CodecLike
-from thinwire.codecs.coders.base import Context
+from thinwire.codecs.codec import CodecLike
+from thinwire.codecs.coder import Context
 from thinwire.errors import PlanError
 from thinwire.kernels import pick
-from thinwire.plans.model import Model
 from thinwire.plans.plan import Plan, mean_bytes, warn_idle
-from thinwire.plans.policy import Policy
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.plans.policy import Model, Policy
+from thinwire.tensors import Layout, Spec
 
 SPECS = specs_of({"fc1.weight": (50, 40), "fc1.bias": 50, "fc2.weight": (40, 50), "fc2.bias": 40})
 MODEL = Model(SPECS, last=frozenset({"fc2.weight", "fc2.bias"}))

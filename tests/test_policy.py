@@ -8,9 +8,8 @@ from torch import nn
 
 import thinwire as tw
 from thinwire.errors import CodecError, PlanError
-from thinwire.plans.model import Model
-from thinwire.plans.policy import KEEP_DENSE, Policy
-from thinwire.tensors.spec import Spec
+from thinwire.plans.policy import KEEP_DENSE, Model, Policy
+from thinwire.tensors import Spec
 
 
 class Net(nn.Module):

@@ -3,7 +3,7 @@
 import pytest
 
 from thinwire.errors import LabError
-from thinwire.texts.rate import parse_rate
+from thinwire.texts import parse_rate
 
 
 @pytest.mark.parametrize(

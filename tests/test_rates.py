@@ -9,13 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.errors import PlanError
+from thinwire.feedback.base import Memory
+from thinwire.feedback.table import make_memory
 from thinwire.groups.thread import ThreadGroup
 from thinwire.hooks.compressor import Compressor
-from thinwire.memories.base import Memory
-from thinwire.memories.table import make_memory
 from thinwire.plans.policy import Policy
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Layout, Spec
 
 PIECES = Layout.packed([Spec("a", (6,))]).pieces()
 RATES = [0.1, 0.1, 0.4, 0.0, 0.02, 0.02]

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from thinwire.exchange.report import Report, ahead
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.hooks.compressor import Compressor
-from thinwire.plans.model import Model
 from thinwire.plans.plan import Plan
-from thinwire.plans.policy import Policy
+from thinwire.plans.policy import Model, Policy
 
 CPU = torch.device("cpu")
 T = TypeVar("T")

@@ -10,19 +10,16 @@ import pytest
 import torch
 
 from simulation import CPU, Gradients, Simulation, assert_ranks_agree, assert_same, gaussian, specs_of
-from thinwire.controls.observation import RECORD_BYTES, Observation
 from thinwire.errors import PlanError, StateError
-from thinwire.exchange.bucket import Bucket
-from thinwire.exchange.engine import Engine
-from thinwire.exchange.node import Node
-from thinwire.exchange.shared_node import node_of
+from thinwire.exchange.engine import Bucket, Engine
+from thinwire.exchange.nodes import Node, node_of
+from thinwire.groups.collectives import mean_in_order
 from thinwire.groups.hierarchy import Hierarchy
-from thinwire.groups.ordered import mean_in_order
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.plans.model import Model
 from thinwire.plans.plan import Plan
-from thinwire.plans.policy import Policy
-from thinwire.tensors.scratch import Scratch
+from thinwire.plans.policy import Model, Policy
+from thinwire.schedules.base import RECORD_BYTES, Observation
+from thinwire.tensors import Scratch
 
 T = TypeVar("T")
 SPECS = specs_of({"a": (40, 33), "b": (25, 60), "c": 7})

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Layout, Spec
 
 
 def test_sizes() -> None:

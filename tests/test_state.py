@@ -14,7 +14,7 @@ from thinwire.errors import StateError
 from thinwire.exchange.engine import Engine
 from thinwire.exchange.state import gathered_state, load_state, local_state
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Spec
 
 SPECS = specs_of({"conv": (8, 3, 3, 3), "norm": 8, "fc": (37, 53)})
 CODEC = {"norm": "bf16", "fc": "terngrad", "conv": "terngrad:block=32"}

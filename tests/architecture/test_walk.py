@@ -12,13 +12,13 @@ PAGE = Path(__file__).parents[2] / "ARCHITECTURE.md"
 # Calls that go back up, and why.
 BACK = {
     ("hooks/worker.py", "hooks/compressor.py"),  # a queued job comes back on the worker's thread
-    ("hooks/worker.py", "hooks/plain_way.py"),  # so does who listens while DDP is in a collective of its own
+    ("hooks/worker.py", "hooks/failures.py"),  # so does who listens while DDP is in a collective of its own
     ("hooks/compressor.py", "hooks/ddp.py"),  # the future that DDP waits for
     (
-        "codecs/stages/topk.py",
-        "codecs/coders/gather.py",
+        "codecs/topk.py",
+        "codecs/coder.py",
     ),  # what was selected is packed by a coder of that kind
-    ("groups/metered.py", "groups/wrapper.py"),  # a wrapper hands the act it counts back, to be started
+    ("groups/wrappers.py", "groups/wrappers.py"),  # a wrapper hands the act it counts back, to be started
 }
 
 

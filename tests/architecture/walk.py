@@ -28,11 +28,15 @@ class Walk:
 
     modules: list[str] = field(default_factory=list)
     calls: dict[tuple[str, str], str] = field(default_factory=dict)  # (caller, callee) to the function called
+    functions: list[str] = field(default_factory=list)  # by first entry, with their module
 
     def trace(self, frame: FrameType, event: str, _: object) -> None:
         callee = module_of(frame)
         if event != "call" or callee is None:
             return
+        function = f"{callee}: {frame.f_code.co_qualname}"
+        if function not in self.functions and not function.endswith(">"):  # comprehensions, lambdas
+            self.functions.append(function)
         caller = next((m for f in _outer(frame) if (m := module_of(f)) is not None), None)
         if callee not in self.modules:
             self.modules.append(callee)
@@ -70,6 +74,7 @@ def walk_of(codec: str) -> Walk:
                 compressor.wait()
                 walk.modules.clear()
                 walk.calls.clear()
+                walk.functions.clear()
                 sys.setprofile(walk.trace)
                 model(torch.randn(8, 64)).sum().backward()
                 sys.setprofile(None)
@@ -86,6 +91,9 @@ def main() -> None:
     print(f"{codec}: {len(walk.modules)} modules")
     for module in walk.modules:
         print(f"  {module}")
+    print(f"{len(walk.functions)} functions:")
+    for function in walk.functions:
+        print(f"  {function}")
     print("calls:")
     for (caller, callee), name in walk.calls.items():
         back = "   <- back" if walk.modules.index(callee) < walk.modules.index(caller) else ""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from thinwire.perf.collectives import ALL_REDUCE
 from thinwire.perf.link_probe import probe_link
-from thinwire.perf.traffic import ALL_REDUCE
 from thinwire_lab.simulated.cluster import Clock, Network, SimulatedGroup, Wire
 from thinwire_lab.simulated.scenario import Outcome, Summary, play, scenario
 

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from thinwire.auto.decision import Decision, decide
-from thinwire.auto.pace import Pace, Passes
-from thinwire.auto.pilot import MAX_STEPS, SWITCH_STEPS, WARM_UP, Pilot
+from thinwire.auto.autotuner import MAX_STEPS, SWITCH_STEPS, WARM_UP, Pilot
 from thinwire.auto.qualities import CANDIDATES, NEVER, QUALITIES, candidates
-from thinwire.auto.race import Race
-from thinwire.auto.watch import LINK_WINDOWS, WINDOW
-from thinwire.codecs.catalog import parse
+from thinwire.auto.race import Decision, Race, decide
+from thinwire.auto.watch import LINK_WINDOWS, WINDOW, Pace, Passes
+from thinwire.codecs.codec import parse
 from thinwire.errors import PlanError
 from thinwire.perf.fit import Forecasts
 

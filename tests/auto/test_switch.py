@@ -13,7 +13,7 @@ from thinwire.errors import PlanError
 from thinwire.exchange.engine import Engine
 from thinwire.exchange.state import gathered_state, load_state, local_state
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Spec
 
 SPECS = (Spec("a", (40, 50)), Spec("b", (30,)), Spec("c", (7, 300)))
 WORLD = 2

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from packing import bound, one_tensor, pack, payload_bytes
 from simulation import same_bits
-from thinwire.codecs.coders.floats import Cast, Dense
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.codecs.floats import Cast, Dense
+from thinwire.tensors import Layout, Spec
 
 
 @pytest.mark.parametrize(("text", "itemsize"), [("dense", 4), ("fp16", 2), ("bf16", 2)])

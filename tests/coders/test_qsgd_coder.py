@@ -12,15 +12,14 @@ from torch import Tensor
 import thinwire as tw
 from packing import bound, one_tensor, pack, payload_bytes
 from simulation import Simulation, gaussian, same_bits, specs_of
-from thinwire.codecs.coders.base import Merge
-from thinwire.codecs.coders.qsgd import QSGD
+from thinwire.codecs.coder import Merge
+from thinwire.codecs.qsgd import QSGD
 from thinwire.errors import CodecError, PlanError
 from thinwire.groups.thread import ThreadGroup
 from thinwire.kernels import Kernels
-from thinwire.kernels.reference.fields import unpack_fields
+from thinwire.kernels.reference.bits import unpack_fields
 from thinwire.kernels.sizes import digits_per_word
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Layout, Spec
 
 BITS = tuple(range(2, 9))
 

@@ -13,15 +13,14 @@ from torch import Tensor
 import thinwire as tw
 from packing import bound, one_tensor, pack, payload_bytes
 from simulation import Simulation, assert_ranks_agree, gaussian, same_bits, specs_of
-from thinwire.codecs.coders.base import Merge
-from thinwire.codecs.coders.rangefloat import RangeFloat
+from thinwire.codecs.coder import Merge
+from thinwire.codecs.rangefloat import RangeFloat
 from thinwire.errors import CodecError
 from thinwire.groups.thread import ThreadGroup
 from thinwire.kernels import Kernels
 from thinwire.kernels.reference.rangefloat import Grid, positive_codes
 from thinwire.kernels.sizes import stream_bytes
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Layout, Spec
 
 FORMATS = [
     (4, 0),

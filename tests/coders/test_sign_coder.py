@@ -10,8 +10,8 @@ from torch import Tensor
 
 from packing import bound, one_tensor, pack, payload_bytes
 from simulation import Simulation, same_bits, specs_of
-from thinwire.codecs.coders.base import Merge
-from thinwire.codecs.coders.sign import Sign
+from thinwire.codecs.coder import Merge
+from thinwire.codecs.sign import Sign
 from thinwire.errors import CodecError
 from thinwire.groups.thread import ThreadGroup
 from thinwire.kernels import Kernels

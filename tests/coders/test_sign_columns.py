@@ -12,12 +12,11 @@ from torch import Tensor
 
 from packing import bound, pack, payload_bytes
 from simulation import Gradients, Simulation, specs_of
-from thinwire.exchange.bucket import Bucket
+from thinwire.exchange.engine import Bucket
 from thinwire.exchange.state import local_state
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.kernels import Kernels
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Layout, Spec
 
 Method = Callable[[np.ndarray], np.ndarray]
 SHAPES = {"fc": (70, 33), "conv": (20, 6, 3, 3), "bias": (45,), "scalar": ()}

@@ -13,14 +13,13 @@ from torch import Tensor
 
 from packing import bound, one_tensor, pack, payload_bytes
 from simulation import Simulation, same_bits, specs_of, sum_of
-from thinwire.codecs.catalog import parse
-from thinwire.codecs.coders.base import Merge
-from thinwire.codecs.coders.terngrad import MAX_WORLD, TernGrad
+from thinwire.codecs.codec import parse
+from thinwire.codecs.coder import Merge
+from thinwire.codecs.terngrad import MAX_WORLD, TernGrad
 from thinwire.errors import CodecError, PlanError
 from thinwire.kernels import Kernels
 from thinwire.kernels.sizes import digits_per_word
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Layout, Spec
 
 
 def draws(text: str, x: Tensor, count: int) -> Tensor:

@@ -13,8 +13,8 @@ import torch
 import thinwire as tw
 from thinwire.codecs.catalog import CATALOG
 from thinwire.errors import CodecError, PlanError
-from thinwire.routes.table import ROUTES
-from thinwire.tensors.layout import Layout
+from thinwire.routes import ROUTES
+from thinwire.tensors import Layout
 
 WORLDS = (1, 2, 3, 4, 5, 8)
 # GradiVeQ with a sample phase of one step: whole exchanges reach its compressed phase.

@@ -6,9 +6,8 @@ from cases import pairs, routes, texts
 
 import thinwire as tw
 from thinwire.codecs.catalog import CATALOG
-from thinwire.codecs.coders.base import Merge
-from thinwire.routes.base import default_route_name
-from thinwire.routes.table import ROUTES
+from thinwire.codecs.coder import Merge
+from thinwire.routes import ROUTES, default_route_name
 
 
 def test_every_name_every_merge_and_every_route_is_there() -> None:

@@ -9,9 +9,9 @@ from cases import COMPRESSED, pairs, texts
 import thinwire as tw
 from simulation import Gradients, Simulation, assert_ranks_agree, gaussian, same_bits, specs_of
 from thinwire.errors import ThinwireError
-from thinwire.exchange.bucket import Bucket
+from thinwire.exchange.engine import Bucket
 from thinwire.groups.thread import ThreadGroup
-from thinwire.tensors.layout import Layout
+from thinwire.tensors import Layout
 
 SIZES: dict[str, int | tuple[int, ...]] = {"matrix": (17, 31), "row": 33, "one": (), "empty": 0}
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)

@@ -17,11 +17,10 @@ from torch import Tensor
 
 from packing import one_tensor, pack
 from simulation import Gradients, Simulation, assert_ranks_agree, gaussian, specs_of
-from thinwire.codecs.coders.base import Merge
+from thinwire.codecs.coder import Merge
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.plans.model import Model
-from thinwire.plans.policy import Policy
-from thinwire.tensors.spec import Spec
+from thinwire.plans.policy import Model, Policy
+from thinwire.tensors import Spec
 
 SPECS = specs_of({"empty": 0, "one": (), "zeros": (5, 7), "odd": 1009, "matrix": (17, 31), "row": 33})
 BAD_STEP = 1

@@ -10,10 +10,9 @@ from torch import Tensor
 import thinwire as tw
 from packing import bound
 from simulation import Gradients, Simulation, gaussian, specs_of
-from thinwire.codecs.coders.base import Merge
+from thinwire.codecs.coder import Merge
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Layout, Spec
 
 SPECS = specs_of({"matrix": (17, 31), "row": 33, "one": (), "empty": 0})
 STEPS = 6

@@ -17,11 +17,9 @@ import packing
 import thinwire as tw
 from packing import Packed, one_tensor, payload_bytes, transform
 from simulation import gaussian, same_bits, specs_of
-from thinwire.codecs.bound import BoundCodec
-from thinwire.codecs.coders.base import Merge
-from thinwire.tensors.key import Key
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.codecs.codec import BoundCodec
+from thinwire.codecs.coder import Merge
+from thinwire.tensors import Key, Layout, Spec
 
 SPECS = specs_of({"empty": 0, "one": 1, "row": 33, "odd": 601, "matrix": (20, 31)})
 OFFSETS = (2, 2, 3, 40, 650)  # gaps before the first tensor, and between them

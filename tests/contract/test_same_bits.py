@@ -15,7 +15,7 @@ from cases import VARIANTS, texts
 from torch import Tensor
 
 from simulation import Simulation, flat, gaussian, same_bits, specs_of
-from thinwire.exchange.bucket import Bucket
+from thinwire.exchange.engine import Bucket
 from thinwire.exchange.state import local_state
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.kernels import backends

@@ -7,12 +7,11 @@ import math
 import pytest
 
 import thinwire as tw
-from thinwire.controls.base import Seen
-from thinwire.controls.diminish import GRID, THEOREM, Diminish, Followed
-from thinwire.controls.guard import Guard
-from thinwire.controls.schedule import Epochs, Steps
-from thinwire.controls.table import check_control, control_text, make_control
 from thinwire.errors import CodecError, PlanError
+from thinwire.schedules.base import Seen
+from thinwire.schedules.fixed import GRID, THEOREM, Diminish, Epochs, Followed, Steps
+from thinwire.schedules.guard import Guard
+from thinwire.schedules.table import check_control, control_text, make_control
 
 
 def test_texts_and_back() -> None:

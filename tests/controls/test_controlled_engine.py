@@ -13,15 +13,14 @@ import torch
 
 import thinwire as tw
 from simulation import Gradients, Simulation, assert_ranks_agree, assert_same, flat, gaussian, specs_of
-from thinwire.controls.observation import RECORD_BYTES, Observation
 from thinwire.errors import PlanError, StateError
 from thinwire.exchange.engine import Engine
 from thinwire.exchange.state import gathered_state, load_state, local_state
 from thinwire.groups.base import all_gather_bytes
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.plans.model import Model
 from thinwire.plans.plan import Plan
-from thinwire.plans.policy import Policy
+from thinwire.plans.policy import Model, Policy
+from thinwire.schedules.base import RECORD_BYTES, Observation
 
 SPECS = specs_of({"conv": (8, 3, 3, 3), "norm": 8, "fc": (37, 53)})
 SOURCE = gaussian(SPECS)

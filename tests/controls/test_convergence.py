@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from simulation import Simulation, specs_of
-from thinwire.controls.observation import Observation
 from thinwire.exchange.engine import Engine
 from thinwire.groups.thread import ThreadGroup, run_ranks
+from thinwire.schedules.base import Observation
 
 NUMEL, STEPS, SEEDS = 64, 400, range(3)
 CURVATURE = torch.linspace(1.0, 4.0, NUMEL)  # f(x) = sum c x^2 / 2, so L = 4

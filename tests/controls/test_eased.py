@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 import thinwire as tw
-from thinwire.plans.model import Model
-from thinwire.plans.policy import Policy
-from thinwire.tensors.spec import Spec
+from thinwire.plans.policy import Model, Policy
+from thinwire.tensors import Spec
 
 SHARES = (1.0, 0.75, 0.5, 0.25, 1 / 16, 0.0)
 STRONG = (

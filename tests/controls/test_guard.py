@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from thinwire.controls.base import Seen
-from thinwire.controls.guard import Guard, Watch
 from thinwire.errors import CodecError
+from thinwire.schedules.base import Seen
+from thinwire.schedules.guard import Guard, Watch
 
 WINDOW = 4
 GUARD = Guard(window=WINDOW, patience=3, recover=2, tolerance=0.2, gain=0.01)

@@ -7,9 +7,8 @@ import math
 import pytest
 import torch
 
-from thinwire.controls.base import Seen
-from thinwire.controls.observation import RECORD_BYTES, Observation, agree, merged, read_records
 from thinwire.errors import PlanError
+from thinwire.schedules.base import RECORD_BYTES, Observation, Seen, agree, merged, read_records
 
 CPU = torch.device("cpu")
 

@@ -16,7 +16,7 @@ from training import Wrapped, batch, descend, loss_of, mlp, normed, wrap
 
 import thinwire as tw
 from thinwire.clock import TRAINING
-from thinwire.exchange.transit import Parcel
+from thinwire.exchange.in_flight import Parcel
 from thinwire.groups import torch as torch_group
 
 FATAL_STEP = 2  # by then the buckets have been rebuilt

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from training import batch, descend, loss_of, mlp, normed
 
 import thinwire as tw
-from thinwire.exchange.bucket import Bucket
+from thinwire.exchange.engine import Bucket
 
 STEPS = 14
 PAUSE_S = 0.02  # in every step: a signal at a random time then meets every part of a run

@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from training import Wrapped, batch, descend, few_steps, loss_of, mlp, normed
 
 import thinwire as tw
-from thinwire.auto.pilot import Pilot
+from thinwire.auto.autotuner import Pilot
 
 WORLD = 4
 STEPS = 45  # auto decides within 30 of them, see few_steps, and looks at the link behind that

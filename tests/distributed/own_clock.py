@@ -14,10 +14,10 @@ from typing import Any
 
 from training import Wrapped
 
-from thinwire.auto.pace import Passes
-from thinwire.auto.pilot import Pilot
-from thinwire.hooks import course as course_module
-from thinwire.hooks.course import Piloted
+from thinwire.auto.autotuner import Pilot
+from thinwire.auto.watch import Passes
+from thinwire.hooks import selector as course_module
+from thinwire.hooks.selector import Piloted
 from thinwire.perf.fit import Forecasts
 
 OTHERS = "*"  # in a table: every choice that it does not name

@@ -18,7 +18,7 @@ from training import few_steps, fit, mlp, normed, wrap
 from unequal import THREADS
 
 import thinwire as tw
-from thinwire.hooks import plain_way
+from thinwire.hooks import failures as plain_way
 
 LINK = tw.Link(rate="40gbit")  # emulated: dense steps go thinwire's way
 SLOW = {"dense": 0.1, "topk:0.01": 0.02, OTHERS: 0.05}  # seconds of a step, by codec

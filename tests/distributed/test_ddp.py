@@ -15,12 +15,10 @@ from torch import Tensor
 from training import batch, fit, loss_of, mlp, parts_of, wrap
 
 import thinwire as tw
-from thinwire.exchange.bucket import Bucket
-from thinwire.exchange.engine import Engine
+from thinwire.exchange.engine import Bucket, Engine
 from thinwire.exchange.state import local_state
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Layout, Spec
 
 Feature = Callable[..., Tensor]
 

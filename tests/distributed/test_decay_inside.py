@@ -7,7 +7,7 @@ from launch import Teams
 from torch import Tensor
 from training import batch, loss_of, mlp, wrap
 
-from thinwire.exchange.bucket import Bucket
+from thinwire.exchange.engine import Bucket
 
 DECAY = 0.1
 

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from training import SMALL_BUCKETS_MB, fit, mlp, wrap
 
 import thinwire as tw
-from thinwire.exchange.bucket import Bucket
+from thinwire.exchange.engine import Bucket
 
 
 def by_pair(named: bool, codec: str, options: dict[str, Any]) -> tuple[Tensor, list[str]]:

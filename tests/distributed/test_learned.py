@@ -12,9 +12,8 @@ from torch import Tensor
 from training import batch, convolutions, fit, mlp, parts_of, wrap
 
 from thinwire.groups.base import all_reduce_bytes
-from thinwire.plans.model import Model
 from thinwire.plans.plan import Plan
-from thinwire.plans.policy import Policy
+from thinwire.plans.policy import Model, Policy
 
 SHORT = "slice=32,sample=2,compress=3"
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -21,9 +21,9 @@ from torch import Tensor
 from training import batch, few_steps, fit, loss_of, mlp, wrap
 
 import thinwire as tw
-from thinwire.auto.pilot import Stage
-from thinwire.exchange.packed_state import opened
-from thinwire.hooks.course import Piloted
+from thinwire.auto.autotuner import Stage
+from thinwire.exchange.state import opened
+from thinwire.hooks.selector import Piloted
 
 TWO: dict[str, Any] = {"hierarchy": 2}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {

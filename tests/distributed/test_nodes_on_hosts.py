@@ -14,7 +14,7 @@ from own_clock import own_clock
 from torch import nn
 from training import Wrapped, batch, descend, few_steps, loss_of, wrap
 
-from thinwire.hooks.course import Piloted
+from thinwire.hooks.selector import Piloted
 from thinwire_lab.net.counters import read_counters
 from thinwire_lab.net.netlab import available
 

@@ -9,7 +9,7 @@ from launch import Teams
 from torch import Tensor
 from training import batch, loss_of, mlp, wrap
 
-from thinwire.exchange.bucket import Bucket
+from thinwire.exchange.engine import Bucket
 
 PATIENCE_S = 200.0
 

@@ -14,8 +14,7 @@ from rank import Failure
 from torch import Tensor
 from training import fit, mlp, wrap
 
-from thinwire.exchange.packed_state import opened
-from thinwire.exchange.state import STATE_VERSION
+from thinwire.exchange.state import STATE_VERSION, opened
 
 FIRST, SECOND = 3, 4
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from training import batch, descend, loss_of, mlp, wrap
 
 import thinwire as tw
-from thinwire.auto.pilot import Pilot
+from thinwire.auto.autotuner import Pilot
 from thinwire.auto.qualities import QUALITIES, candidates
-from thinwire.codecs.coders.base import Coder, Context, Merge, Packer
-from thinwire.codecs.coders.floats import FloatPacker, runs_of
-from thinwire.exchange.packed_state import opened
-from thinwire.hooks.course import Piloted
-from thinwire.tensors.layout import Layout
+from thinwire.codecs.coder import Coder, Context, Merge, Packer
+from thinwire.codecs.floats import FloatPacker, runs_of
+from thinwire.exchange.state import opened
+from thinwire.hooks.selector import Piloted
+from thinwire.tensors import Layout
 
 PRICE = 3e5
 FLAWED, BAD_STEP = "test_safe.Unscaled", 3

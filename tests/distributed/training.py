@@ -123,7 +123,7 @@ def parts_of(numel: int) -> Iterator[None]:
 @contextlib.contextmanager
 def few_steps() -> Iterator[None]:
     """Auto decides after some 20 steps: links may be so slow that busy cores do not matter."""
-    from thinwire.auto import pilot
+    from thinwire.auto import autotuner as pilot
 
     before = pilot.WARM_UP, pilot.SWITCH_STEPS, pilot.TIMED_STEPS
     pilot.WARM_UP, pilot.SWITCH_STEPS, pilot.TIMED_STEPS = 2, 1, 2

@@ -2,7 +2,7 @@
 
     python tests/golden/make.py
 
-Run it after a change of the wire format, together with docs/wire.md and src/thinwire/plans/wire_version.py.
+Run it after a change of the wire format, together with docs/wire.md and src/thinwire/plans/lane.py.
 A change that was not meant to alter the bytes must leave the file as it is.
 """
 
@@ -18,11 +18,10 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from packing import pack
-from thinwire.codecs.stages.base import Learned
+from thinwire.codecs.stage import Learned
 from thinwire.kernels import Kernels
-from thinwire.plans.wire_version import WIRE_VERSION
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.plans.lane import WIRE_VERSION
+from thinwire.tensors import Layout, Spec
 
 FILE = Path(__file__).with_name("wire.json")
 WORLDS = (2, 4)

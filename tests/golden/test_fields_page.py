@@ -8,8 +8,7 @@ import math
 import make
 import numpy as np
 
-from thinwire.tensors.key import Key
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Key, Spec
 
 GOLDEN = json.loads(make.FILE.read_text())["codecs"]
 LAYOUT = make.layout_of(make.FIELDS)

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from thinwire.kernels import Kernels
-from thinwire.plans.wire_version import WIRE_VERSION
-from thinwire.tensors.key import Key
+from thinwire.plans.lane import WIRE_VERSION
+from thinwire.tensors import Key
 
 GOLDEN = json.loads(make.FILE.read_text())
 MASK = 0xFFFFFFFF

@@ -7,9 +7,9 @@ import torch
 
 from own_time import OwnTime
 from thinwire.errors import LabError
-from thinwire.groups import emulated
-from thinwire.groups.emulated import Emulated, Link
+from thinwire.groups import wrappers as emulated
 from thinwire.groups.thread import ThreadGroup, run_ranks
+from thinwire.groups.wrappers import Emulated, Link
 
 
 @pytest.fixture(autouse=True)

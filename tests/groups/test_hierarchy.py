@@ -9,11 +9,9 @@ import torch
 
 from thinwire.errors import PeerError, PlanError
 from thinwire.groups.base import Group, broadcast_bytes
-from thinwire.groups.emulated import Emulated, Link
-from thinwire.groups.hierarchy import Hierarchy, settle
-from thinwire.groups.host import HOST_BYTES, host_id
-from thinwire.groups.metered import Metered
+from thinwire.groups.hierarchy import HOST_BYTES, Hierarchy, host_id, settle
 from thinwire.groups.thread import ThreadGroup, run_ranks
+from thinwire.groups.wrappers import Emulated, Link, Metered
 
 CPU = torch.device("cpu")
 Wish = str | int | None

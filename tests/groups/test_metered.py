@@ -12,8 +12,8 @@ from thinwire.groups.base import (
     all_reduce_max_bytes,
     all_to_all_bytes,
 )
-from thinwire.groups.metered import Metered
 from thinwire.groups.thread import ThreadGroup, run_ranks
+from thinwire.groups.wrappers import Metered
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 8])

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from thinwire.errors import PlanError
 from thinwire.groups.thread import ThreadGroup
 from thinwire.hooks.compressor import Compressor
-from thinwire.hooks.decay import KEY
+from thinwire.hooks.optimizer import KEY
 from thinwire.plans.policy import Policy
 
 CPU = torch.device("cpu")

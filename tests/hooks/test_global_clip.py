@@ -11,12 +11,11 @@ from torch import Tensor, nn
 
 from simulation import same_bits
 from thinwire.errors import CodecError, PlanError
+from thinwire.feedback.table import make_memory
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.hooks.compressor import Compressor
-from thinwire.memories.table import make_memory
 from thinwire.plans.policy import Policy
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Layout, Spec
 
 CPU = torch.device("cpu")
 WORLD, STEPS, CLIP, KEEP = 2, 4, 3.0, 0.1

@@ -12,7 +12,7 @@ from thinwire.auto.qualities import CANDIDATES, QUALITIES, candidates, default_q
 from thinwire.errors import PlanError, StateError
 from thinwire.groups.thread import ThreadGroup
 from thinwire.hooks.compressor import Compressor
-from thinwire.hooks.known_optimizer import family_of, quality_by
+from thinwire.hooks.optimizer import family_of, quality_by
 from thinwire.plans.policy import Policy
 
 CPU = torch.device("cpu")

@@ -11,16 +11,14 @@ from torch import Tensor
 
 import thinwire as tw
 from simulation import Gradients, Simulation
-from thinwire.codecs.catalog import CodecLike
-from thinwire.codecs.coders.base import Coder, Context, Merge, Packer
-from thinwire.codecs.coders.floats import FloatPacker, runs_of
-from thinwire.exchange.bucket import Bucket
-from thinwire.exchange.engine import Engine
-from thinwire.exchange.node import Alone
+from thinwire.codecs.codec import CodecLike
+from thinwire.codecs.coder import Coder, Context, Merge, Packer
+from thinwire.codecs.floats import FloatPacker, runs_of
+from thinwire.exchange.engine import Bucket, Engine
+from thinwire.exchange.nodes import Alone
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.hooks.safeguard import RawGradients, Safeguard
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.hooks.selector import RawGradients, Safeguard
+from thinwire.tensors import Layout, Spec
 
 WORLD, BAD_STEP = 3, 2
 SPECS = (Spec("a", (20, 30)), Spec("b", (40,)), Spec("c", (7, 30)))

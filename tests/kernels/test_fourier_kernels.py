@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from simulation import same_bits
+from thinwire.codecs.fft import roots, turning
 from thinwire.kernels import Kernels, backends
-from thinwire.kernels.roots import roots, turning
 
 CPU = torch.device("cpu")
 LENGTHS = [*range(1, 33), 60, 97, 98, 120, 128, 131, 250, 585, 1152, 4096]

@@ -10,9 +10,9 @@ from lanes import KINDS, ROW, SIZES, Lane, make_lane, tensor
 from torch import Tensor
 
 from simulation import same_bits
-from thinwire.codecs.coders.levels import max_world
+from thinwire.codecs.levels import max_world
 from thinwire.kernels import Kernels, backends
-from thinwire.kernels.reference.fields import pack_fields, unpack_fields
+from thinwire.kernels.reference.bits import pack_fields, unpack_fields
 from thinwire.kernels.sizes import digits_per_word, field_granule_bytes, field_rows
 
 REFERENCE = backends()["reference"].qsgd

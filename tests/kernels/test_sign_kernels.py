@@ -12,7 +12,7 @@ from torch import Tensor
 from simulation import same_bits
 from thinwire.kernels import Kernels, backends
 from thinwire.kernels.base import SignKernels
-from thinwire.kernels.reference.fields import unpack_fields
+from thinwire.kernels.reference.bits import unpack_fields
 from thinwire.kernels.sizes import field_granule_bytes, field_rows
 
 REFERENCE = backends()["reference"].sign

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from simulation import same_bits
 from thinwire.kernels import Kernels, backends
-from thinwire.kernels.reference.lane import CHUNK, ordered_sum
+from thinwire.kernels.reference.bits import CHUNK, ordered_sum
 
 SIZES = (1, 15, 16, 17, 4095, 4096, 4097, 8192, 12301)
 

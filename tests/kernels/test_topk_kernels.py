@@ -15,7 +15,7 @@ from lanes import KINDS, values
 from torch import Tensor
 
 from simulation import same_bits
-from thinwire.codecs.stages.topk import best_low_bits
+from thinwire.codecs.topk import best_low_bits
 from thinwire.kernels import Kernels, backends
 from thinwire.kernels.base import TopkKernels
 from thinwire.kernels.sizes import high_bits

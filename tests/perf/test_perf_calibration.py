@@ -12,26 +12,16 @@ import torch
 
 from own_time import OwnTime
 from thinwire.errors import LabError
-from thinwire.groups import emulated
+from thinwire.groups import wrappers as emulated
 from thinwire.groups.base import Group
-from thinwire.groups.emulated import Emulated
-from thinwire.groups.emulated import Link as EmulatedLink
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.perf import collectives, measured, store
-from thinwire.perf.buckets import ddp_buckets
-from thinwire.perf.calibration import MAX_AGE_S, Calibration
+from thinwire.groups.wrappers import Emulated
+from thinwire.groups.wrappers import Link as EmulatedLink
+from thinwire.perf import collectives, store
+from thinwire.perf import fit as measured
+from thinwire.perf.calibration import MAX_AGE_S, Calibration, CodecSpeed
 from thinwire.perf.codec_probe import Load, Timed, _coefficients
-from thinwire.perf.compute import Compute
-from thinwire.perf.link import Link, link_named
-from thinwire.perf.link_probe import EXCHANGE, INSIDE
-from thinwire.perf.measured import bucket_layers, forecast_measured
-from thinwire.perf.network import LAST, Layer
-from thinwire.perf.networks import network_named
-from thinwire.perf.pace import STEEPEST, Pace
-from thinwire.perf.probe import probe, probe_codecs, probe_link
-from thinwire.perf.speed import CodecSpeed
-from thinwire.perf.topology import Topology
-from thinwire.perf.traffic import (
+from thinwire.perf.collectives import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_REDUCE_HALF,
@@ -40,9 +30,15 @@ from thinwire.perf.traffic import (
     SMALL_BYTES,
     Act,
 )
-from thinwire.plans.model import Model
+from thinwire.perf.fit import bucket_layers, forecast_measured
+from thinwire.perf.link import STEEPEST, Link, Pace, Topology, link_named
+from thinwire.perf.link_probe import EXCHANGE, INSIDE
+from thinwire.perf.network import LAST, Compute, Layer, ddp_buckets
+from thinwire.perf.networks import network_named
+from thinwire.perf.store import probe, probe_codecs, probe_link
 from thinwire.plans.plan import Plan
-from thinwire.tensors.spec import Spec
+from thinwire.plans.policy import Model
+from thinwire.tensors import Spec
 
 CPU = torch.device("cpu")
 KINDS = (ALL_REDUCE, ALL_REDUCE_HALF, ALL_TO_ALL, ALL_GATHER, BROADCAST)

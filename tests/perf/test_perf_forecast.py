@@ -10,21 +10,17 @@ import pytest
 from thinwire.codecs.catalog import CATALOG
 from thinwire.errors import CodecError
 from thinwire.perf import collectives
-from thinwire.perf.buckets import ddp_buckets
-from thinwire.perf.device import DEVICES, device_named
+from thinwire.perf.calibration import LINK_COSTS, CodecSpeed, Speeds, codec_speed, source_of
+from thinwire.perf.collectives import ALL_REDUCE_MAX, Act
 from thinwire.perf.forecast import DENSE, FLAT, HIERARCHICAL, Setting, forecast
-from thinwire.perf.link import Link, link_named
-from thinwire.perf.network import LAST, Layer, Network
+from thinwire.perf.link import Link, Topology, link_named
+from thinwire.perf.network import DEVICES, LAST, Layer, Network, ddp_buckets, device_named
 from thinwire.perf.networks import network_named
-from thinwire.perf.speed import LINK_COSTS, CodecSpeed, Speeds, codec_speed, source_of
 from thinwire.perf.sweep import CODECS, Range, compare, node_counts, over_links, over_nodes, paying_range
-from thinwire.perf.topology import Topology
-from thinwire.perf.traffic import ALL_REDUCE_MAX, Act
 from thinwire.perf.wire import model_of_layers, traffic
 from thinwire.plans.plan import Plan
 from thinwire.plans.policy import Policy
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Layout, Spec
 
 ETHERNET, BUS = link_named("1gbit"), link_named("pcie")
 SMALL = Network(

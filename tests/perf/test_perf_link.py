@@ -8,9 +8,7 @@ import pytest
 
 from thinwire.errors import LabError
 from thinwire.perf import collectives
-from thinwire.perf.link import LINKS, TCP_SHARE, Link, link_named
-from thinwire.perf.topology import Topology
-from thinwire.perf.traffic import (
+from thinwire.perf.collectives import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_REDUCE_MAX,
@@ -19,6 +17,7 @@ from thinwire.perf.traffic import (
     SMALL_BYTES,
     Act,
 )
+from thinwire.perf.link import LINKS, TCP_SHARE, Link, Topology, link_named
 
 WIRE = Link("wire", 1e-3, 1e6)
 BUS = Link("bus", 1e-5, 1e9)
@@ -133,7 +132,7 @@ def test_short_messages_go_straight() -> None:
 
 def test_bytes_are_counted_as_groups_count_them() -> None:
     from thinwire.groups import base
-    from thinwire.groups.ordered import ordered_bytes
+    from thinwire.groups.collectives import ordered_bytes
 
     assert SMALL_BYTES == base.SMALL_BYTES
     for p in (2, 3, 7, 100):

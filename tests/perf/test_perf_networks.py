@@ -10,11 +10,17 @@ import torch.distributed as dist
 from torch import nn
 
 from thinwire.errors import LabError
-from thinwire.perf.buckets import ddp_buckets
-from thinwire.perf.compute import compute_of
-from thinwire.perf.device import DEVICES, device_named
 from thinwire.perf.module import read_module
-from thinwire.perf.network import EMBEDDING, LAST, Layer, Network
+from thinwire.perf.network import (
+    DEVICES,
+    EMBEDDING,
+    LAST,
+    Layer,
+    Network,
+    compute_of,
+    ddp_buckets,
+    device_named,
+)
 from thinwire.perf.networks import NETWORKS, network_named
 
 COUNTS = {

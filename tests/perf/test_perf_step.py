@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thinwire.perf.step import Beside, BucketTimes, PartTimes, step_times
+from thinwire.perf.forecast import Beside, BucketTimes, PartTimes, step_times
 
 
 def wire(ready: float, *outs: float) -> BucketTimes:

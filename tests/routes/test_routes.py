@@ -8,16 +8,15 @@ import torch
 import thinwire as tw
 from packing import CPU
 from simulation import Simulation, Source, assert_ranks_agree, assert_same, gaussian, specs_of
-from thinwire.codecs.coders.base import Context
+from thinwire.codecs.coder import Context
 from thinwire.errors import PlanError
-from thinwire.exchange.bucket import Bucket
+from thinwire.exchange.engine import Bucket
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.kernels import pick
 from thinwire.plans import lane as lane_module
 from thinwire.plans.lane import agree_bytes, step_bytes
-from thinwire.routes.base import default_route_name
-from thinwire.routes.table import ROUTES, route_named
-from thinwire.tensors.layout import Layout
+from thinwire.routes import ROUTES, default_route_name, route_named
+from thinwire.tensors import Layout
 
 SPECS = specs_of({"a": 1009, "b": 33, "empty": 0, "c": (7, 9), "one": 1})
 WORLDS = (1, 2, 3, 4, 5, 8)

@@ -10,12 +10,11 @@ import torch
 import thinwire as tw
 from packing import bound, one_tensor, pack, transform
 from simulation import same_bits
-from thinwire.codecs.coders.base import Merge
-from thinwire.codecs.stages.clip import Clip
+from thinwire.codecs.clip import Clip
+from thinwire.codecs.coder import Merge
 from thinwire.errors import CodecError
 from thinwire.kernels import Kernels
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Layout, Spec
 
 LAYOUT = Layout((Spec("a", (500,)), Spec("e", (0,)), Spec("b", (333,))), (2, 502, 510))
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from packing import one_tensor, pack
 from simulation import same_bits
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Layout, Spec
 
 
 def cosines(numel: int) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from simulation import Gradients, Simulation, assert_ranks_agree, assert_same, gaussian, specs_of
-from thinwire.codecs.catalog import parse
+from thinwire.codecs.codec import parse
 from thinwire.errors import CodecError, PlanError
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.plans.plan import mean_bytes

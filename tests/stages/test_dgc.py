@@ -22,7 +22,7 @@ from simulation import (
     same_bits,
     specs_of,
 )
-from thinwire.codecs.stages.dgc import DGC
+from thinwire.codecs.topk import DGC
 from thinwire.errors import CodecError
 from thinwire.exchange.engine import Engine
 from thinwire.exchange.state import gathered_state, load_state, local_state

@@ -14,13 +14,12 @@ from torch import Tensor
 import thinwire as tw
 from packing import bound, one_tensor, pack, payload_bytes
 from simulation import Simulation, assert_ranks_agree, gaussian, same_bits, specs_of
-from thinwire.codecs.coders.base import Merge
-from thinwire.codecs.stages.fourier import Fourier
-from thinwire.codecs.stages.topk import TopK, TopKPacker
+from thinwire.codecs.coder import Merge
+from thinwire.codecs.fft import Fourier
+from thinwire.codecs.topk import TopK, TopKPacker
 from thinwire.errors import CodecError, PlanError
 from thinwire.kernels import Kernels
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Layout, Spec
 
 THETAS = (0.0, 0.1, 0.29, 0.5, 0.85, 0.97, 0.999)
 

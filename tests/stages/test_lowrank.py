@@ -19,13 +19,13 @@ from simulation import (
     specs_of,
     sum_of,
 )
-from thinwire.codecs.coders.base import Merge
-from thinwire.codecs.stages.powersgd import BoundLowRank, first_right
+from thinwire.codecs.coder import Merge
+from thinwire.codecs.powersgd import BoundLowRank, first_right
 from thinwire.errors import CodecError
 from thinwire.exchange.state import gathered_state, load_state, local_state
 from thinwire.groups.base import all_reduce_bytes
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Spec
 
 SPECS = specs_of({"conv": (24, 8, 3, 3), "fc": (40, 30), "bias": 30, "tiny": (3, 3)})
 MATRICES = ("conv", "fc")

@@ -13,13 +13,12 @@ from torch import Tensor
 import thinwire as tw
 from packing import bound, one_tensor, pack, payload_bytes
 from simulation import Gradients, Simulation, assert_ranks_agree, gaussian, same_bits, specs_of
-from thinwire.codecs.coders.base import Merge
-from thinwire.codecs.stages.topk import TopK, best_low_bits
+from thinwire.codecs.coder import Merge
+from thinwire.codecs.topk import TopK, best_low_bits
 from thinwire.errors import CodecError, PlanError
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.kernels import Kernels
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Layout, Spec
 
 
 def sent(text: str, x: Tensor, kernels: Kernels | None = None) -> Tensor:

@@ -2,21 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import dataclasses
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from thinwire.codecs.bound import BoundCodec
-from thinwire.codecs.coders.base import Coder, Context, Merge
-from thinwire.codecs.coders.floats import Dense
-from thinwire.codecs.link import ChainLink
-from thinwire.codecs.stages.base import NOTHING, Learned, LinearStage, SelectingStage, Stage
-from thinwire.codecs.stages.identity import Identity
+from thinwire.codecs.catalog import CATALOG, check_codec_names
+from thinwire.codecs.coder import ChainLink, ChainLinks, Coder, Context, Merge, Packer
+from thinwire.codecs.floats import Dense
+from thinwire.codecs.stage import (
+    NOTHING,
+    BoundStage,
+    Identity,
+    Learned,
+    LinearStage,
+    RangedStage,
+    SelectingStage,
+    Stage,
+)
 from thinwire.errors import CodecError
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Layout, Spec
+from thinwire.texts import option_texts, read_options
+
+
+@dataclass(frozen=True, eq=False)
+class BoundCodec:
+    """`layout` is how the gradients lie, `inner` how the numbers lie that the packer sees."""
+
+    layout: Layout
+    context: Context
+    stages: Sequence[BoundStage]
+    inner: Layout
+    packer: Packer
+    phase: str
+    fixed: bool  # whether the stages never change, so that memories may live behind them
+
+    @cached_property
+    def ranged(self) -> RangedStage | None:
+        """The only stage, if it can be run part by part and the packer need not see all numbers first."""
+        fed_by_parts = self.packer.cut_points() != () and not self.packer.max_words
+        return self.stages[0].by_parts if len(self.stages) == 1 and fed_by_parts else None
+
+    @property
+    def num_summands(self) -> int:
+        """Numbers that its stages add up over all ranks before encoding."""
+        return sum(stage.num_summands for stage in self.stages)
+
+    def maxima(self, y: Tensor) -> Tensor:
+        """The words of which all ranks take the maximum before encoding."""
+        words = torch.zeros(self.packer.max_words, dtype=torch.int32, device=y.device)
+        self.packer.maxima(y, words)
+        return words
+
+    def numbers(self, x: Tensor) -> Tensor:
+        """Where decoded numbers go before `finish`: x itself if there are no stages."""
+        return x.new_empty(self.inner.numel) if self.stages else x
+
+    def finish(self, y: Tensor, x: Tensor) -> Tensor:
+        """Decoded numbers, as the packer sees them, to the tensors of x; gives what the first stage sees."""
+        for before, stage in reversed(list(zip(self.stages, self.stages[1:], strict=False))):
+            outer = y.new_empty(before.out.numel)
+            stage.inverse(y, outer)
+            y = outer
+        if self.stages:
+            self.stages[0].inverse(y, x)
+        return y
+
+    def begin(self, loss_scale: float, measured: bool) -> None:
+        """Tells the stages the loss scale of the gradients, and whether their exchange is measured."""
+        for stage in self.stages:
+            stage.loss_scale, stage.measured = loss_scale, measured
+
+    def tallies(self) -> dict[str, dict[str, float]]:
+        """What its stages counted in an exchange that was measured, by tensor and by name."""
+        found: dict[str, dict[str, float]] = {}
+        for stage in self.stages:
+            for name, numbers in stage.tallies().items():
+                found.setdefault(name, {}).update(numbers)
+        return found
+
+    def learn(self, y: Tensor, x: Tensor) -> None:
+        """Shows the mean to the first stage: bases and samples come from the REDUCED result."""
+        if self.stages:
+            self.stages[0].learn(y, x)
+
 
 START, COMPRESSED = "start", "compressed"  # the phases of a codec with a dense start
 
@@ -224,3 +298,76 @@ class Draft:
         raise CodecError(
             f'codec "{self.text}": "{self._coder_said}" packs numbers into bits, so it must be the last link'
         )
+
+
+CodecLike = str | Codec | ChainLink | ChainLinks
+
+
+def parse(text: str, total_steps: int | None = None) -> Codec:
+    """Reads a codec text: links joined by ">>", each `name`, `name:value` or `name:option=value,...`.
+
+    A name with a dot is a class of your own: "mymodule.MyCodec:bits=4". Numbers of steps may be parts of a
+    run of `total_steps`: "topk:0.01,start=5%".
+
+    >>> parse("terngrad:clip=off,block=2048").merge.value
+    'int'
+    """
+    check_codec_names(text)
+    draft = Draft(text)
+    for part in text.split(">>"):
+        draft.add(_link(part.strip(), text, total_steps), part.strip())
+    return draft.codec()
+
+
+def codec_of(value: CodecLike, total_steps: int | None = None) -> Codec:
+    """What a user may give as a codec: a text, links (`TopK(0.01) >> Cast("bf16")`), or a codec.
+
+    >>> from thinwire import TernGrad
+    >>> codec_of(TernGrad(clip=2.0)).name
+    'TernGrad(clip=2.0)'
+    """
+    if isinstance(value, str):
+        return parse(value, total_steps)
+    try:
+        return Codec.of(value.links, value.name)
+    except AttributeError:
+        raise CodecError(
+            f'{value!r} is no codec: give a text like "terngrad", or an object like tw.TernGrad(clip=2.0)'
+        ) from None
+
+
+def _link(part: str, text: str, total_steps: int | None) -> ChainLink:
+    """What a part of a codec text stands for."""
+    name, _, rest = (piece.strip() for piece in part.partition(":"))
+    entry = CATALOG.get(name)
+    made: type[ChainLink] = _own_class(name, text) if entry is None else entry.load()
+    fixed = {} if entry is None else entry.fixed
+    bare = _first_option(made) if entry is None else entry.bare
+    texts = option_texts(rest, bare, name, f'codec "{text}"')
+    for option in texts:
+        if option in fixed:
+            raise CodecError(f'codec "{text}": {option} is fixed by the name "{name}"')
+    options = read_options(made, texts, f'codec "{text}": {name}', total_steps)
+    return made(**fixed, **options)
+
+
+def _own_class(name: str, text: str) -> type[ChainLink]:
+    """A class of the user's, by its path; a bare value is for its first option."""
+    module, _, cls = name.rpartition(".")
+    try:
+        link = getattr(importlib.import_module(module), cls)
+    except (ImportError, AttributeError) as error:
+        raise CodecError(
+            f'codec "{text}": "{name}" cannot be imported ({error}): write module.Class, and see that the '
+            "module is installed or on PYTHONPATH on every rank"
+        ) from error
+    if not (isinstance(link, type) and issubclass(link, ChainLink) and dataclasses.is_dataclass(link)):
+        raise CodecError(
+            f'codec "{text}": {name} is no link: derive it from thinwire.Coder or a stage, as a frozen '
+            "dataclass (docs/adding-a-codec.md)"
+        )
+    return link
+
+
+def _first_option(made: Any) -> str | None:
+    return next((option.name for option in dataclasses.fields(made)), None)

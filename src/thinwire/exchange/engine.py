@@ -2,37 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from thinwire.clock import COMPARE, PREPARE, Clock
-from thinwire.codecs.coders.base import Context
-from thinwire.codecs.stages.base import Learned
-from thinwire.controls.observation import RECORD_BYTES, Observation, read_records
-from thinwire.controls.steering import Steering
-from thinwire.exchange.bucket import Bucket
-from thinwire.exchange.drained import drained
-from thinwire.exchange.feedback import Feedback
-from thinwire.exchange.numbers import Load
+from thinwire.codecs.coder import Context
+from thinwire.codecs.stage import Learned
+from thinwire.errors import PlanError
+from thinwire.exchange.in_flight import Feedback, Load, Transit
 from thinwire.exchange.statistics import ERROR_EVERY, Statistics
-from thinwire.exchange.transit import Transit
-from thinwire.groups.base import Group
-from thinwire.groups.compare import compare_digests
-from thinwire.groups.metered import Metered
-from thinwire.groups.ordered import sum_in_order
+from thinwire.feedback.base import Memory, is_finite
+from thinwire.feedback.residual import LEFTOVER, Leftover
+from thinwire.feedback.table import make_memory
+from thinwire.groups.base import Group, compare_digests
+from thinwire.groups.collectives import sum_in_order
+from thinwire.groups.wrappers import Metered
 from thinwire.kernels import Kernels, pick
-from thinwire.memories.base import Memory
-from thinwire.memories.leftover import LEFTOVER, Leftover
-from thinwire.memories.table import make_memory
 from thinwire.plans.lane import Lane, lanes_digest, step_bytes
 from thinwire.plans.plan import Plan
-from thinwire.routes.base import Journey, Route
-from thinwire.tensors.key import Key
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.scratch import Scratch
+from thinwire.routes import Journey, Route
+from thinwire.schedules.base import RECORD_BYTES, Observation, read_records
+from thinwire.schedules.table import Steering
+from thinwire.tensors import Key, Layout, Scratch
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A flat buffer of gradients, the tensors in it, and the loss scale they carry."""
+
+    buffer: Tensor
+    layout: Layout
+    loss_scale: float = 1.0
+
+    def put(self, where: slice, mean: Tensor) -> None:
+        """The mean of a tensor, in the bucket's dtype: a finite number beyond that becomes its largest.
+
+        Codecs may round up: of gradients that fit the dtype the mean fits it too, what stands for it may not.
+        """
+        target = self.buffer[where].copy_(mean)
+        if target.dtype.itemsize < mean.dtype.itemsize and not is_finite(target):
+            largest = torch.finfo(target.dtype).max
+            target.copy_(torch.where(mean.isfinite(), mean.clamp(-largest, largest), mean))
+
+    def wide(self, lanes: Iterable[Lane], scratch: Scratch) -> Tensor:
+        """The gradients as float32, for lanes that do not travel in their own dtype."""
+        if self.buffer.dtype == torch.float32 or all(lane.codec.own_dtype for lane in lanes):
+            return self.buffer
+        values = scratch.take("values", 4 * self.buffer.numel()).view(torch.float32)
+        return values.copy_(self.buffer)
+
+
+def drained(
+    plan: Plan, context: Context, memories: Mapping[str, Memory], step: int, learned: Learned
+) -> dict[str, Tensor]:
+    """Of every tensor of which something is held: the gradient it stands for, whatever its memory sees."""
+    held = [entry for entry in plan.entries if memories[entry.memory].pages.kept]
+    for entry in held:
+        if not memories[entry.memory].adds:
+            raise PlanError(
+                f'what memory "{entry.memory}" holds cannot be sent by another codec: '
+                "save a state and begin a new run instead"
+            )
+    layout = Layout.packed(entry.spec for entry in held)
+    found: dict[str, Tensor] = {}
+    for lane in plan.lanes(layout, context, step, learned):
+        x = _gradients(lane, memories[lane.memory], layout.numel)
+        found |= {piece.name: x[piece.where].clone() for piece in lane.layout.pieces()}
+    return found
+
+
+def _gradients(lane: Lane, memory: Memory, numel: int) -> Tensor:
+    """A memory behind fixed stages holds numbers: these are undone."""
+    bound, x = lane.bound, torch.zeros(numel, device=lane.context.device)
+    if not bound.fixed or not bound.stages:
+        memory.before(x, lane.layout.pieces(), 1.0)
+        return x
+    numbers = torch.zeros(bound.inner.numel, device=x.device)
+    memory.before(numbers, bound.inner.pieces(), 1.0)
+    bound.begin(1.0, measured=False)
+    bound.finish(numbers, x)
+    return x
 
 
 class Engine:

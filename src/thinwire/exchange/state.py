@@ -2,18 +2,205 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+import struct
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from thinwire.codecs.stages.base import OWNED, Learned, owner
-from thinwire.controls.observation import Observation, merged
-from thinwire.controls.table import control_text
+from thinwire.codecs.stage import OWNED, Learned, owner
 from thinwire.errors import StateError
 from thinwire.exchange.engine import Engine
-from thinwire.exchange.held import digest_of, held_by, held_by_all, held_for, held_of, load_held
+from thinwire.feedback.base import Kept
+from thinwire.feedback.table import make_memory
 from thinwire.plans.plan import tensor_in
+from thinwire.schedules.base import Observation, merged
+from thinwire.schedules.table import control_text
+
+ALL = "state of all ranks"
+_HEAD = struct.Struct("<q")  # bytes of the JSON
+_TENSOR = "tensor"
+
+
+def own_key(rank: int) -> str:
+    """Torch names it where a checkpoint has no such rank: hence the way out in it."""
+    return f"state of rank {rank} alone (state_dict(gather=True) has all)"
+
+
+def sealed(state: dict[str, Any], rank: int) -> dict[str, Any]:
+    """A state as users get it: one entry, which DCP keeps apart from those of other ranks."""
+    return {ALL if state.get("gathered") else own_key(rank): pack_state(state)}
+
+
+def opened(state: Mapping[str, Any], rank: int) -> Mapping[str, Any]:
+    """The state in what `sealed` made: of all ranks, or of this one; anything else as it is.
+
+    >>> opened(sealed({"step": 3, "rank": 1}, rank=1), rank=1)
+    {'step': 3, 'rank': 1}
+    """
+    if not isinstance(state, Mapping):
+        return state
+    packed = [state[key] for key in (ALL, own_key(rank), *state) if key in state]
+    if not packed or not isinstance(packed[0], bytes | bytearray):
+        return state
+    try:
+        return unpack_state(bytes(packed[0]))
+    except (ValueError, struct.error, TypeError, KeyError, RuntimeError) as error:
+        raise StateError(
+            f"the state of a compressor is damaged ({error}): load another checkpoint"
+        ) from error
+
+
+def pack_state(state: dict[str, Any]) -> bytes:
+    """Dictionaries with text keys, lists, numbers, texts, None, and tensors.
+
+    >>> unpack_state(pack_state({"a": [1, {"b": torch.tensor([2.5])}]}))
+    {'a': [1, {'b': tensor([2.5000])}]}
+    """
+    tensors: list[bytes] = []
+    plain = json.dumps(_plain(state, tensors)).encode()
+    return b"".join([_HEAD.pack(len(plain)), plain, *tensors])
+
+
+def unpack_state(data: bytes) -> dict[str, Any]:
+    """What `pack_state` was given; tensors are on the CPU."""
+    (length,) = _HEAD.unpack_from(data)
+    start = _HEAD.size + length
+    read: dict[str, Any] = _restored(json.loads(data[_HEAD.size : start]), data[start:])
+    return read
+
+
+def _plain(value: Any, tensors: list[bytes]) -> Any:
+    if isinstance(value, Tensor):
+        raw = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+        offset = sum(map(len, tensors))
+        tensors.append(raw)
+        return [_TENSOR, str(value.dtype).removeprefix("torch."), list(value.shape), offset, len(raw)]
+    if isinstance(value, dict):
+        return {key: _plain(inner, tensors) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return ["list", *(_plain(inner, tensors) for inner in value)]
+    return value
+
+
+def _restored(value: Any, raw: bytes) -> Any:
+    if isinstance(value, dict):
+        return {key: _restored(inner, raw) for key, inner in value.items()}
+    if not isinstance(value, list):
+        return value
+    if value[0] != _TENSOR:
+        return [_restored(inner, raw) for inner in value[1:]]
+    _, dtype, shape, offset, length = value
+    flat = torch.frombuffer(bytearray(raw[offset : offset + length]), dtype=torch.uint8) if length else None
+    made = torch.empty(0, dtype=getattr(torch, dtype)) if flat is None else flat.view(getattr(torch, dtype))
+    return made.reshape(shape)
+
+
+HeldState = dict[str, dict[str, dict[str, Tensor]]]  # by memory, by piece of state, by tensor
+
+
+def held_by(engine: Engine) -> HeldState:
+    """Sorted by name: the order in which tensors were first seen differs with the buckets."""
+    return {
+        text: {what: dict(sorted(tensors.items())) for what, tensors in memory.state().items()}
+        for text, memory in engine.memories.items()
+    }
+
+
+def held_by_all(engine: Engine) -> tuple[list[HeldState], HeldState]:
+    """What is each rank's own, by rank, and what is the same on all ranks; collective."""
+    held = held_by(engine)
+    own, shared = _pieces(held, Kept.OWN), _pieces(held, Kept.SHARED)
+    shapes = {
+        text: {what: {name: t.numel() for name, t in tensors.items()} for what, tensors in pieces.items()}
+        for text, pieces in held.items()
+    }
+    engine.compare_digests(digest_of(shapes), "memories")
+    flat = [t.flatten() for pieces in own.values() for tensors in pieces.values() for t in tensors.values()]
+    send = torch.cat([torch.empty(0, device=engine.context.device), *flat])
+    everyone = torch.empty(engine.group.size, send.numel(), device=send.device)
+    if flat:
+        engine.group.all_gather(send.view(torch.uint8), everyone.view(torch.uint8)).wait()
+    return [_unflatten(row, own) for row in everyone], shared
+
+
+def held_for(ranks: Sequence[HeldState], shared: HeldState, rank: int, world: int) -> HeldState:
+    """What one rank of a world that may have another size holds.
+
+    What is shared is the same for all. Of what is a rank's own the sum over the ranks is kept: old rank r
+    goes to new rank r mod world, and new ranks beyond the old ones start with zeros.
+    """
+    mine = ranks[rank::world]
+    first = mine[0] if mine else _zeros(ranks[0])
+    for other in mine[1:]:
+        first = _added(first, other)
+    return {text: {**first.get(text, {}), **shared.get(text, {})} for text in {**first, **shared}}
+
+
+def held_of(held: HeldState, names: Collection[str]) -> HeldState:
+    """What is held of some tensors."""
+    return {
+        text: {what: {n: t for n, t in tensors.items() if n in names} for what, tensors in pieces.items()}
+        for text, pieces in held.items()
+    }
+
+
+def load_held(engine: Engine, held: HeldState) -> None:
+    """Puts it back; memories of which nothing is known start with nothing."""
+    device = engine.context.device
+    for text in {*engine.memories, *held}:
+        engine.memory(text).load(
+            {
+                what: {name: t.to(device) for name, t in tensors.items()}
+                for what, tensors in held.get(text, {}).items()
+            }
+        )
+
+
+def digest_of(shapes: Mapping[str, object]) -> bytes:
+    return hashlib.blake2b(repr(shapes).encode(), digest_size=32).digest()
+
+
+def _pieces(held: HeldState, kept: Kept) -> HeldState:
+    return {
+        text: {what: t for what, t in pieces.items() if make_memory(text).pieces_held[what] is kept}
+        for text, pieces in held.items()
+    }
+
+
+def _unflatten(flat: Tensor, like: HeldState) -> HeldState:
+    start = 0
+
+    def cut(tensor: Tensor) -> Tensor:
+        nonlocal start
+        start += tensor.numel()
+        return flat[start - tensor.numel() : start].clone()
+
+    return {
+        text: {what: {name: cut(t) for name, t in tensors.items()} for what, tensors in pieces.items()}
+        for text, pieces in like.items()
+    }
+
+
+def _zeros(held: HeldState) -> HeldState:
+    return {
+        text: {what: {n: torch.zeros_like(t) for n, t in tensors.items()} for what, tensors in pieces.items()}
+        for text, pieces in held.items()
+    }
+
+
+def _added(a: HeldState, b: HeldState) -> HeldState:
+    return {
+        text: {
+            what: {name: t + b[text][what][name] for name, t in tensors.items()}
+            for what, tensors in pieces.items()
+        }
+        for text, pieces in a.items()
+    }
+
 
 STATE_VERSION = 5
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from thinwire.plans.lane import Lane
-from thinwire.plans.tensor_bytes import tensor_bytes
-from thinwire.tensors.layout import Piece
+from thinwire.plans.lane import Lane, tensor_bytes
+from thinwire.tensors import Piece
 
 _RUN = 1 << 18
 ERROR_EVERY = 100  # steps between two measurements of the error: decoding one's own payload is not free

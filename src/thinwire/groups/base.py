@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
+
+from thinwire.errors import PlanError
 
 SMALL_BYTES = 16384  # at most so many bytes go straight to every peer: one hop, not a walk around the ring
 
@@ -148,3 +151,17 @@ def broadcast_bytes(nbytes: int, rank: int, size: int) -> int:
     [3, 2, 1, 1, 0, 0, 0, 0]
     """
     return nbytes * sum(rank < 1 << i < size - rank for i in range(size.bit_length()))
+
+
+def compare_digests(group: Group, digest: bytes, what: str, device: torch.device) -> None:
+    """A fixed-size exchange: all ranks raise, or none."""
+    mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(device)
+    everyone = torch.empty(group.size, mine.numel(), dtype=torch.uint8, device=device)
+    group.all_gather(mine, everyone).wait()
+    differing = [rank for rank in range(group.size) if not torch.equal(everyone[rank], everyone[0])]
+    if differing:
+        raise PlanError(
+            f"ranks disagree on their {what}: rank {group.global_rank(0)} and rank "
+            f"{', '.join(str(group.global_rank(rank)) for rank in differing)} differ; "
+            "build the same model and pass the same codec on every rank"
+        )

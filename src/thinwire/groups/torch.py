@@ -18,11 +18,28 @@ from torch.distributed import distributed_c10d
 from thinwire.errors import PlanError
 from thinwire.groups.base import ABSENT, LEFT, Confession, Group
 from thinwire.groups.collectives import Collectives
-from thinwire.groups.making import Making
-from thinwire.groups.meeting import Meeting
-from thinwire.groups.standstill import Standstill
-from thinwire.groups.torch_part import TorchPart
-from thinwire.groups.witness import Door, Witness
+from thinwire.groups.rendezvous import Making, Meeting
+from thinwire.groups.witness import Door, Standstill, Witness
+
+
+class TorchPart(Collectives):
+    """Lives and fails with the whole: it has no witness, and its process group is closed by the whole."""
+
+    def __init__(
+        self, whole: Group, rank: int, ranks: Sequence[int], process_group: dist.ProcessGroup
+    ) -> None:
+        super().__init__(rank, ranks)
+        self._whole, self._made, self.process_group = whole, process_group, process_group
+
+    def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
+        return self._whole.confess(confession)
+
+    def abort(self) -> None:
+        self._whole.abort()
+
+    def close(self) -> None:
+        """The whole closes it."""
+
 
 _CONFESSION_SHARE = 0.15  # of the timeout: kept back for finding out who failed
 _CONFESSION_MAX_S = 10.0

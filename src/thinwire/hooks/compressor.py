@@ -12,41 +12,31 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from thinwire.auto.pilot import Pilot
+from thinwire.auto.actions import Helm
+from thinwire.auto.autotuner import Pilot
+from thinwire.auto.profiler import Survey
 from thinwire.clock import COMPARE, CONNECT, OUTSIDE, PLAN, ROLL_CALL, TRAINING
-from thinwire.controls.observation import Observation
 from thinwire.errors import PlanError, StateError
-from thinwire.exchange.bucket import Bucket
 from thinwire.exchange.drift import drift_check
-from thinwire.exchange.either_way import EitherWay
-from thinwire.exchange.engine import Engine
-from thinwire.exchange.node import Node
-from thinwire.exchange.packed_state import opened, sealed
-from thinwire.exchange.report import Report
-from thinwire.exchange.reporting import report_of
-from thinwire.exchange.shared_node import node_of
-from thinwire.exchange.state import NotTaken
+from thinwire.exchange.engine import Bucket, Engine
+from thinwire.exchange.nodes import EitherWay, Node, node_of
+from thinwire.exchange.report import Report, report_of
+from thinwire.exchange.state import NotTaken, opened, sealed
 from thinwire.groups.base import Group
 from thinwire.groups.hierarchy import Hierarchy, settle
 from thinwire.groups.torch import on_the_wire
-from thinwire.hooks import blame
+from thinwire.hooks import failures as blame
 from thinwire.hooks.copies import Detached
-from thinwire.hooks.course import Course, Fixed, Piloted
-from thinwire.hooks.helm import Helm
-from thinwire.hooks.known_optimizer import KnownOptimizer
-from thinwire.hooks.known_tensors import KnownTensors
-from thinwire.hooks.plain_way import PlainWay, listening
-from thinwire.hooks.planner import Planner, plans_of_auto
-from thinwire.hooks.safeguard import RawGradients, Safeguard
-from thinwire.hooks.side_stream import SideStream
-from thinwire.hooks.survey import Survey
-from thinwire.hooks.whole_gradient import HeldBucket, WholeGradient, norm_of
-from thinwire.hooks.worker import Worker
+from thinwire.hooks.failures import PlainWay, listening
+from thinwire.hooks.optimizer import KnownOptimizer
+from thinwire.hooks.planner import KnownTensors, Planner, plans_of_auto
+from thinwire.hooks.selector import Course, Fixed, Piloted, RawGradients, Safeguard
+from thinwire.hooks.worker import HeldBucket, SideStream, WholeGradient, Worker, norm_of
 from thinwire.kernels import pick
-from thinwire.plans.model import Model
 from thinwire.plans.plan import Plan
-from thinwire.plans.policy import Policy
-from thinwire.tensors.layout import Layout
+from thinwire.plans.policy import Model, Policy
+from thinwire.schedules.base import Observation
+from thinwire.tensors import Layout
 
 
 class Compressor:

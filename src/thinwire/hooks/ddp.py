@@ -12,19 +12,19 @@ from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.auto.qualities import DENSE, candidates
 from thinwire.clock import PLAN
-from thinwire.codecs.catalog import CodecLike
+from thinwire.codecs.catalog import AUTO
+from thinwire.codecs.codec import CodecLike
 from thinwire.errors import PlanError, ThinwireError
 from thinwire.groups.base import Group
-from thinwire.groups.emulated import Emulated, Link
 from thinwire.groups.hierarchy import OFF
 from thinwire.groups.torch import TorchGroup
-from thinwire.hooks.blame import explain
+from thinwire.groups.wrappers import Emulated, Link
 from thinwire.hooks.compressor import Compressor
+from thinwire.hooks.failures import explain
 from thinwire.hooks.guard import guard
-from thinwire.hooks.known_optimizer import quality_by
+from thinwire.hooks.optimizer import quality_by
 from thinwire.plans.policy import KEEP_DENSE, MIN_NUMEL, Policy
-from thinwire.texts.behind_at import read_hierarchy, split_options
-from thinwire.texts.names import AUTO
+from thinwire.texts import read_hierarchy, split_options
 
 # No `from __future__ import annotations` here: DDP compares the annotations of a hook with the real classes.
 CodecChoice = CodecLike | Mapping[str, CodecLike]

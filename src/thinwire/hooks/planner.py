@@ -5,15 +5,36 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from torch import nn
+from torch import Tensor, nn
 
-from thinwire.auto.choice import Choice
+from thinwire.auto.qualities import Choice
 from thinwire.errors import PlanError
 from thinwire.groups.hierarchy import Hierarchy
-from thinwire.plans.model import Model
 from thinwire.plans.plan import Plan, warn_idle
-from thinwire.plans.policy import Policy
-from thinwire.tensors.layout import Layout
+from thinwire.plans.policy import Model, Policy, parameter_names
+from thinwire.tensors import Layout, Spec
+
+
+class KnownTensors:
+    """By identity: DDP hands over the same tensors in every step, and lays them out anew at times."""
+
+    def __init__(self, module: nn.Module | None) -> None:
+        self.names = {} if module is None else parameter_names(module)
+        self.named = module is not None
+        self._layouts: dict[tuple[int, ...], Layout] = {}
+
+    def layout(self, parameters: list[Tensor]) -> Layout:
+        """Of a bucket with these tensors, one behind the other."""
+        ids = tuple(map(id, parameters))
+        if ids not in self._layouts:
+            self._layouts[ids] = Layout.packed(
+                Spec(self._name(p), tuple(p.shape), p.dtype) for p in parameters
+            )
+        return self._layouts[ids]
+
+    def _name(self, parameter: Tensor) -> str:
+        """Its name in the model, else one by arrival, which is the same on all ranks."""
+        return self.names.setdefault(id(parameter), f"parameter {len(self.names)}")
 
 
 class Planner:

@@ -4,12 +4,88 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeVar
 
+import torch
+
 from thinwire.errors import PlanError
+from thinwire.exchange.engine import Bucket
+from thinwire.tensors import Layout
+
+
+class SideStream:
+    """On a CPU it does nothing."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    def mark(self) -> torch.cuda.Event | None:
+        """What the current stream has been given so far."""
+        if self._stream is None:
+            return None
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    @contextmanager
+    def behind(self, mark: torch.cuda.Event | None = None) -> Iterator[None]:
+        """On the stream, behind what was marked."""
+        with torch.cuda.stream(self._stream):
+            if mark is not None:
+                mark.wait()
+            yield
+
+
+@dataclass(frozen=True)
+class HeldBucket:
+    """A bucket whose exchange is not queued yet."""
+
+    bucket: Bucket
+    job: Callable[[], None]
+    finish: Callable[[], None]
+
+
+class WholeGradient:
+    """Buckets of one backward pass, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._held: dict[Layout, HeldBucket] = {}
+
+    def hold(self, held: HeldBucket) -> None:
+        """Of a bucket that comes twice the first was of a backward pass that was broken off."""
+        self._held.pop(held.bucket.layout, None)
+        self._held[held.bucket.layout] = held
+
+    def release(self) -> list[HeldBucket]:
+        """All of them; the next bucket is that of another step."""
+        held, self._held = list(self._held.values()), {}
+        return held
+
+
+def norm_of(buckets: Iterable[Bucket]) -> float:
+    """||g|| without the loss scale; it does not depend on how g is cut into buckets.
+
+    >>> from thinwire.tensors import Spec
+    >>> layout = Layout.packed([Spec("a", (2,))])
+    >>> norm_of([Bucket(torch.tensor([6.0, 8.0]), layout, loss_scale=2.0)])
+    5.0
+    """
+    return math.sqrt(
+        math.fsum(
+            (float(torch.linalg.vector_norm(bucket.buffer[piece], dtype=torch.float64)) / bucket.loss_scale)
+            ** 2
+            for bucket in buckets
+            for piece in bucket.layout.slices
+        )
+    )
+
 
 T = TypeVar("T")
 Act = Callable[[], None]

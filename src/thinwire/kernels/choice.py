@@ -11,7 +11,8 @@ import torch
 
 from thinwire.errors import CodecError
 from thinwire.kernels.base import Kernels
-from thinwire.kernels.reference import fourier, products, qsgd, rangefloat, sign, ternary, topk
+from thinwire.kernels.reference import fourier, qsgd, rangefloat, sign, ternary, topk
+from thinwire.kernels.reference import linalg as products
 
 
 @functools.cache

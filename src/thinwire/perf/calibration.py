@@ -2,16 +2,197 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import re
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from thinwire.errors import LabError
-from thinwire.perf.device import Device
-from thinwire.perf.link import Link
-from thinwire.perf.pace import Pace
-from thinwire.perf.speed import CodecSpeed, Speeds
+from thinwire.kernels import backends
+from thinwire.perf.link import Link, Pace
+from thinwire.perf.network import Device
+
+
+def machine_kind() -> str:
+    """Processor, cores that this process may use, and the kernels that run on it.
+
+    >>> "cores" in machine_kind()
+    True
+    """
+    return f"{_processor()}, {usable_cores()} cores, {next(iter(backends()))}"
+
+
+def usable_cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS
+        return os.cpu_count() or 1
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+@dataclass(frozen=True)
+class CodecSpeed:
+    """Seconds an element of the gradient, stage by stage, as one worker sees them while all of them run.
+
+    `payload` is per element and per worker whose payload is decoded: codecs that gather pay it p times.
+    """
+
+    prepare: float = 0.0  # before ranks agree: statistics, stages that need the whole lane
+    encode: float = 0.0
+    keep: float = 0.0  # what was not sent, while the payload travels
+    merge: float = 0.0  # an element of one payload added to a sum
+    decode: float = 0.0
+    payload: float = 0.0
+    finish: float = 0.0  # behind the last part: the inverse of stages that need the whole lane
+    tensor: float = 0.0  # seconds a tensor: a loop over them
+    parcel: float = 0.0  # seconds a part of a lane: calls, buffers
+
+    @property
+    def an_element(self) -> float:
+        """Of all stages together, one payload."""
+        stages = self.prepare, self.encode, self.keep, self.merge, self.decode, self.payload, self.finish
+        return sum(stages)
+
+    def times(self, factor: float) -> CodecSpeed:
+        return CodecSpeed(*(factor * getattr(self, f.name) for f in fields(self)))
+
+    def plus(self, other: CodecSpeed) -> CodecSpeed:
+        return CodecSpeed(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class LinkCost:
+    """A link of a codec: multiples of a copy, flops an element, and the share of numbers it hands on."""
+
+    copies: CodecSpeed
+    source: str
+    encode_flops: float = 0.0
+    decode_flops: float = 0.0
+    hands_on: float = 1.0
+
+    def on(self, device: Device) -> CodecSpeed:
+        products = CodecSpeed(
+            encode=self.encode_flops / device.product_flops, decode=self.decode_flops / device.product_flops
+        )
+        return self.copies.times(device.copy_s).plus(products)
+
+
+MEASURED = "measured on a CPU with AVX2, in multiples of copy_ (docs/speed.md)"
+MOVED = "assumed: bytes moved, in multiples of a copy"
+SPLIT = f"{MEASURED}; its split between payloads and the rest is assumed"
+RESIDUAL = CodecSpeed(encode=1.5, keep=1.5)  # assumed: e joins (12 bytes an element), x - own is kept (12)
+
+# encode of docs/speed.md is prepare + encode here; its merge is of 4 payloads, here of one; its decode of
+# codecs that gather is of 4 payloads
+LINK_COSTS: Mapping[str, LinkCost] = MappingProxyType(
+    {
+        "dense": LinkCost(CodecSpeed(), "sent as it lies in memory"),
+        "fp16": LinkCost(CodecSpeed(prepare=0.5, encode=0.75, decode=0.75), MOVED),
+        "bf16": LinkCost(CodecSpeed(encode=0.75, decode=0.75), MOVED),
+        "terngrad": LinkCost(CodecSpeed(prepare=0.74, encode=0.90, merge=0.20, decode=0.66), MEASURED),
+        "ternary": LinkCost(CodecSpeed(prepare=0.50, encode=0.90, merge=0.20, decode=0.66), MEASURED),
+        "qsgd": LinkCost(CodecSpeed(prepare=0.56, encode=1.38, merge=0.165, decode=0.73), MEASURED),
+        "natural": LinkCost(CodecSpeed(encode=0.9, payload=0.35), "assumed: between sign and rangefloat"),
+        "sign": LinkCost(CodecSpeed(encode=0.92, payload=0.31), MEASURED),
+        "rangefloat": LinkCost(CodecSpeed(encode=1.50, payload=0.46), MEASURED),
+        "topk": LinkCost(CodecSpeed(encode=2.06, decode=0.5, payload=0.255), SPLIT, hands_on=0.0),
+        "dgc": LinkCost(CodecSpeed(encode=2.06, decode=0.5, payload=0.255), SPLIT, hands_on=0.0),
+        "fft": LinkCost(CodecSpeed(encode=8.5, decode=6.5, payload=0.5), SPLIT, hands_on=0.0),
+        "fourier": LinkCost(CodecSpeed(encode=5.0, decode=5.0), "assumed: most of fft"),
+        "dct": LinkCost(CodecSpeed(encode=5.0, decode=5.0), "assumed: as fourier"),
+        "clip": LinkCost(CodecSpeed(prepare=1.5), MOVED),
+    }
+)
+_SHARDED_DENSE = CodecSpeed(
+    encode=1.0, merge=0.5, decode=1.0
+)  # dense tensors beside a codec are packed and added
+
+
+@lru_cache(maxsize=4096)
+def codec_speed(codec: str, device: Device, remembers: bool = False, sharded: bool = False) -> CodecSpeed:
+    """The speed of a codec text on a device: its links one behind the other.
+
+    >>> from thinwire.perf.network import device_named
+    >>> codec_speed("dense", device_named("v100")).encode
+    0.0
+    """
+    total, share = CodecSpeed(), 1.0
+    for part in codec.split(">>"):
+        cost = _cost(part.strip())
+        total = total.plus(cost.on(device).times(share))
+        share *= cost.hands_on
+    if codec == "dense" and sharded:
+        total = total.plus(_SHARDED_DENSE.times(device.copy_s))
+    return total.plus(RESIDUAL.times(device.copy_s)) if remembers else total
+
+
+def source_of(codec: str) -> str:
+    """Where the speeds of a codec come from, in a few words."""
+    return "; ".join(dict.fromkeys(_cost(part.strip()).source for part in codec.split(">>")))
+
+
+def _cost(part: str) -> LinkCost:
+    name = part.partition(":")[0].strip()
+    if name == "gradiveq":
+        return _gradiveq(_number(part, "ratio", 8.0), _number(part, "slice", 256.0))
+    if name == "powersgd":
+        return _powersgd(_number(part, "rank", 4.0))
+    return LINK_COSTS[name]
+
+
+def _gradiveq(ratio: float, length: float) -> LinkCost:
+    """Products with a basis of d = slice / ratio columns: 2 d flops an element there, 2 d back."""
+    flops = 2 * length / ratio
+    passes = CodecSpeed(encode=0.5 + 0.5 / ratio, decode=0.5 + 0.5 / ratio)
+    return LinkCost(passes, "assumed: 4 d flops an element, and bytes moved", flops, flops, 1 / ratio)
+
+
+def _powersgd(rank: float) -> LinkCost:
+    """M Q, M^T P and P Q^T: 2 r flops an element each; the first two stand before anything is encoded."""
+    passes = CodecSpeed(prepare=1.0, finish=0.5)
+    return LinkCost(passes, "assumed: 6 r flops an element, and bytes moved", 4 * rank, 2 * rank, 0.0)
+
+
+def _number(part: str, option: str, default: float) -> float:
+    """An option of a codec text, given by name or as its bare value."""
+    rest = part.partition(":")[2]
+    if match := re.search(rf"\b{option}\s*=\s*([\d.]+)", rest):
+        return float(match[1])
+    bare = re.match(r"\s*([\d.]+)\s*(?:,|$)", rest)
+    return float(bare[1]) if bare and option != "slice" else default
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Codec speeds on a device; what was measured (by a probe) takes the place of what is derived."""
+
+    device: Device
+    measured: Mapping[str, CodecSpeed] = field(default_factory=dict)
+
+    def of(self, codec: str, remembers: bool = False, sharded: bool = False, key: str = "") -> CodecSpeed:
+        """`key` is what a probe calls the codec in this phase and on this route, where it has several."""
+        for name in (key, codec):
+            if name in self.measured:
+                return self.measured[name]
+        return codec_speed(codec, self.device, remembers, sharded)
+
+    def with_measured(self, measured: Mapping[str, CodecSpeed]) -> Speeds:
+        return replace(self, measured={**self.measured, **measured})
+
 
 VERSION = 1  # of the JSON; another one is measured anew
 MAX_AGE_S = 7 * 24 * 3600.0

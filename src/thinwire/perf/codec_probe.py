@@ -10,22 +10,17 @@ from functools import lru_cache
 
 import torch
 
-from thinwire.codecs.catalog import parse
+from thinwire.codecs.codec import parse
 from thinwire.errors import LabError
-from thinwire.exchange.bucket import Bucket
-from thinwire.exchange.engine import Engine
+from thinwire.exchange.engine import Bucket, Engine
 from thinwire.groups.base import Group
-from thinwire.perf.chore import Chore
-from thinwire.perf.echo import EchoGroup
-from thinwire.perf.speed import CodecSpeed
-from thinwire.perf.together import barrier, medians, refuse_one, synchronize
+from thinwire.perf.calibration import CodecSpeed
+from thinwire.perf.probing import Chore, EchoGroup, barrier, medians, refuse_one, synchronize
 from thinwire.perf.wire import speed_key
-from thinwire.plans.model import Model
 from thinwire.plans.plan import HORIZON, Plan
-from thinwire.plans.policy import Policy
-from thinwire.routes.base import default_route_name
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.plans.policy import Model, Policy
+from thinwire.routes import default_route_name
+from thinwire.tensors import Layout, Spec
 
 SECONDS = 1.0  # for all codecs together, about
 NUMEL = 384 * 384 * 9  # of the large bucket: one part, more than a core's caches hold

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from thinwire.groups.base import SMALL_BYTES, Group, Pending
-from thinwire.perf.calibration import Calibration
-from thinwire.perf.chore import Chore
-from thinwire.perf.link import Link
-from thinwire.perf.machine import machine_kind
-from thinwire.perf.pace import Pace
-from thinwire.perf.together import (
+from thinwire.perf.calibration import Calibration, machine_kind
+from thinwire.perf.collectives import ALL_GATHER, ALL_REDUCE, ALL_REDUCE_HALF, ALL_TO_ALL, BROADCAST
+from thinwire.perf.link import Link, Pace
+from thinwire.perf.probing import (
     CPU,
+    Chore,
     barrier,
     first_bytes,
     largest,
@@ -28,7 +27,6 @@ from thinwire.perf.together import (
     refuse_one,
     synchronize,
 )
-from thinwire.perf.traffic import ALL_GATHER, ALL_REDUCE, ALL_REDUCE_HALF, ALL_TO_ALL, BROADCAST
 
 SECONDS = 1.0  # for all kinds together, about
 SENT_BYTES: tuple[int, ...] = (

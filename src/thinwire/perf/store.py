@@ -13,14 +13,38 @@ from pathlib import Path
 
 import torch
 
-from thinwire.codecs.catalog import parse
+from thinwire.codecs.codec import parse
 from thinwire.errors import ThinwireError
 from thinwire.groups.base import Group
-from thinwire.perf.calibration import MAX_AGE_S, Calibration
-from thinwire.perf.codec_probe import NUMEL
-from thinwire.perf.machine import machine_kind
-from thinwire.perf.probe import probe, probe_link
-from thinwire.perf.together import CPU, first_bytes, gathered_bytes, refuse_one
+from thinwire.perf import codec_probe, link_probe
+from thinwire.perf.calibration import MAX_AGE_S, Calibration, machine_kind
+from thinwire.perf.codec_probe import NUMEL, probe_codecs
+from thinwire.perf.link_probe import probe_link
+from thinwire.perf.probing import CPU, first_bytes, gathered_bytes, refuse_one
+
+__all__ = ["probe", "probe_codecs", "probe_link"]
+
+
+def probe(
+    group: Group,
+    device: torch.device,
+    codecs: Sequence[str],
+    numel: int = codec_probe.NUMEL,
+    seconds: float = link_probe.SECONDS + codec_probe.SECONDS,
+    company: bool = True,
+) -> Calibration:
+    """Collective, called by one thread of every rank of a connected group: the same numbers on all ranks.
+
+    >>> from thinwire.groups.thread import run_ranks
+    >>> cpu = torch.device("cpu")
+    >>> made = run_ranks(2, lambda group: probe(group, cpu, ["terngrad"], numel=90_000, seconds=0.2))
+    >>> made[0] == made[1], sorted(made[0].speeds)
+    (True, ['dense', 'dense sharded', 'terngrad'])
+    """
+    linked = probe_link(group, device, seconds / 2, company)
+    speeds, contends = probe_codecs(group, device, codecs, numel, seconds / 2)
+    return linked.with_speeds(speeds, contends)
+
 
 QUICK_NUMEL = NUMEL // 4
 

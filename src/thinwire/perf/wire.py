@@ -8,13 +8,10 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
 
-from thinwire.codecs.catalog import parse
-from thinwire.codecs.codec import Codec
-from thinwire.codecs.coders.base import Merge
+from thinwire.codecs.codec import Codec, parse
+from thinwire.codecs.coder import Merge
 from thinwire.errors import PlanError
-from thinwire.perf.buckets import Bucket
-from thinwire.perf.network import EMBEDDING, LAST, Layer
-from thinwire.perf.traffic import (
+from thinwire.perf.collectives import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_REDUCE_HALF,
@@ -27,13 +24,12 @@ from thinwire.perf.traffic import (
     Parcel,
     Traffic,
 )
+from thinwire.perf.network import EMBEDDING, LAST, Bucket, Layer
 from thinwire.plans.lane import Lane
-from thinwire.plans.model import Model
 from thinwire.plans.plan import HORIZON, Plan, dry_context
-from thinwire.plans.policy import Policy
-from thinwire.routes.base import Route
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.plans.policy import Model, Policy
+from thinwire.routes import Route
+from thinwire.tensors import Layout, Spec
 
 DDP = "ddp"  # no codec: what DistributedDataParallel does by itself
 _UNCOMPRESSED = ("sample", "choose")  # phases in which gradiveq sends everything

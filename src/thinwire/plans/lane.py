@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
 
-from thinwire.codecs.bound import BoundCodec
-from thinwire.codecs.codec import Codec
-from thinwire.codecs.coders.base import Context, Merge, Packer, Part
-from thinwire.codecs.coders.gather import cut
-from thinwire.codecs.stages.base import Learned
-from thinwire.groups.base import all_reduce_max_bytes
-from thinwire.groups.ordered import ordered_bytes
-from thinwire.memories.table import whole_tensors
-from thinwire.routes.base import Route
-from thinwire.tensors.layout import Layout, Piece
-from thinwire.tensors.spec import Spec
+from thinwire.codecs.codec import BoundCodec, Codec
+from thinwire.codecs.coder import Context, Merge, Packer, Part, cut
+from thinwire.codecs.stage import Learned
+from thinwire.feedback.table import whole_tensors
+from thinwire.groups.base import all_reduce_max_bytes, broadcast_bytes
+from thinwire.groups.collectives import mean_bytes, ordered_bytes
+from thinwire.routes import Route
+from thinwire.tensors import Layout, Piece, Spec
+
+WIRE_VERSION = 3
+_SCALED_FP16 = 3  # fp16 got its scale; all other bytes are those of version 2
+_UNITS = 2
+
+
+def bytes_since(text: str) -> int:
+    """The version in which the bytes of the codecs that a text names last changed.
+
+    What was recorded with that version or a later one still holds.
+
+    >>> bytes_since("qsgd:4"), bytes_since("topk:0.01 >> fp16")
+    (2, 3)
+    """
+    return _SCALED_FP16 if "fp16" in text else _UNITS
+
 
 PART_NUMEL = 1 << 21  # elements that are encoded while the part before them travels
 
@@ -117,3 +130,48 @@ def step_bytes(lanes: Iterable[Lane]) -> int:
     """What one rank sends for a bucket in a step: exact, known before any data exist."""
     lanes = list(lanes)
     return agree_bytes(lanes) + sum(lane.sent_bytes for lane in lanes)
+
+
+def tensor_bytes(lanes: Sequence[Lane]) -> dict[str, float]:
+    """What each tensor of a bucket makes one rank send in a step; together it is `step_bytes(lanes)`.
+
+    A lane's bytes are shared out in proportion to what each of its tensors would send alone: so tensors share
+    what is padding, and a matrix sent as two thin ones counts by its sides.
+    """
+    shares: dict[str, float] = {}
+    numbers = [lane.bound.packer.max_words + lane.bound.num_summands for lane in lanes]
+    for lane, own in zip(lanes, numbers, strict=True):
+        nbytes = lane.sent_bytes + (agree_bytes(lanes) * own / sum(numbers) if own else 0.0)
+        weights = [step_bytes([lane.alone(spec)]) for spec in lane.layout.specs]
+        total = sum(weights) or 1
+        shares |= {
+            spec.name: nbytes * weight / total
+            for spec, weight in zip(lane.layout.specs, weights, strict=True)
+        }
+    return shares
+
+
+def whole(shares: Mapping[str, float]) -> dict[str, int]:
+    """Whole numbers that are together what the shares are together, rounded.
+
+    >>> whole({"a": 1.4, "b": 1.4, "c": 1.4})
+    {'a': 1, 'b': 2, 'c': 1}
+    """
+    rounded, before, total = {}, 0, 0.0
+    for name, share in shares.items():
+        total += share
+        rounded[name] = round(total) - before
+        before = round(total)
+    return rounded
+
+
+STATUS_BYTES = 24  # what a leader tells at the end of a step of which something is remembered
+
+
+def node_bytes(bucket: Layout, place: int, per_node: int) -> int:
+    """Sent for a bucket by the worker at a place in its node (0 leads), exactly."""
+    if per_node == 1 or not bucket.specs:
+        return 0
+    itemsize = bucket.specs[0].dtype.itemsize
+    returned = broadcast_bytes(bucket.numel * itemsize, place, per_node)
+    return mean_bytes(bucket.numel, itemsize, per_node) + returned

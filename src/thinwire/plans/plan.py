@@ -13,26 +13,19 @@ from typing import Any
 import torch
 
 from thinwire.codecs.codec import Codec
-from thinwire.codecs.coders.base import Context, Merge
-from thinwire.codecs.stages.base import NOTHING, Learned
-from thinwire.controls.base import Control
-from thinwire.controls.observation import RECORD_BYTES
-from thinwire.controls.table import check_control, control_text, make_control
+from thinwire.codecs.coder import Context, Merge
+from thinwire.codecs.stage import NOTHING, Learned
 from thinwire.errors import PlanError
+from thinwire.feedback.table import memory_text, uses_norm, uses_rates
 from thinwire.groups.base import all_gather_bytes, all_reduce_bytes, broadcast_bytes
 from thinwire.kernels import backends
-from thinwire.memories.table import memory_text, uses_norm, uses_rates
-from thinwire.plans.lane import Lane, step_bytes
-from thinwire.plans.model import Model
-from thinwire.plans.node_bytes import STATUS_BYTES, node_bytes
-from thinwire.plans.policy import Policy
-from thinwire.plans.tensor_bytes import tensor_bytes, whole
-from thinwire.plans.wire_version import WIRE_VERSION
-from thinwire.routes.base import default_route_name
-from thinwire.routes.table import route_named
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec, plain_name
-from thinwire.texts.words import counted
+from thinwire.plans.lane import STATUS_BYTES, WIRE_VERSION, Lane, node_bytes, step_bytes, tensor_bytes, whole
+from thinwire.plans.policy import Model, Policy
+from thinwire.routes import default_route_name, route_named
+from thinwire.schedules.base import RECORD_BYTES, Control
+from thinwire.schedules.table import check_control, control_text, make_control
+from thinwire.tensors import Layout, Spec, plain_name
+from thinwire.texts import counted
 
 WORTH_A_HINT = 0.25  # share of the bytes of one dense tensor
 HORIZON = 10_000  # steps over which phases are averaged

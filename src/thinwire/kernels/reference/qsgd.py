@@ -10,10 +10,19 @@ import math
 import torch
 from torch import Tensor
 
-from thinwire.kernels.reference.fields import pack_fields, unpack_fields
+from thinwire.kernels.reference.bits import (
+    INF_BITS,
+    blocks,
+    decode_sum,
+    max_bits,
+    ordered_sum,
+    pack_fields,
+    pack_sums,
+    scatter_rows,
+    spread,
+    unpack_fields,
+)
 from thinwire.kernels.reference.hashing import counters, random24
-from thinwire.kernels.reference.lane import INF_BITS, blocks, max_bits, ordered_sum, scatter_rows, spread
-from thinwire.kernels.reference.words import decode_sum, pack_sums
 from thinwire.kernels.sizes import ROW, field_granule_bytes, field_rows
 
 __all__ = ["add", "decode_own", "decode_sum", "encode", "scales"]

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from thinwire.kernels.reference.fields import pack_fields, unpack_fields
-from thinwire.kernels.reference.lane import INF_BITS, max_bits, ordered_sum
+from thinwire.kernels.reference.bits import INF_BITS, max_bits, ordered_sum, pack_fields, unpack_fields
 from thinwire.kernels.sizes import ROW, field_granule_bytes, field_rows, stream_bytes
 
 SAMPLE = 4096  # numbers on which the error of a fit is measured, at most

@@ -8,8 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from thinwire.kernels.reference.fields import pack_fields, unpack_fields
-from thinwire.kernels.reference.lane import blocks, ordered_sum, spread
+from thinwire.kernels.reference.bits import blocks, ordered_sum, pack_fields, spread, unpack_fields
 from thinwire.kernels.sizes import ROW, field_granule_bytes, field_rows
 
 _ROWS, _GRANULE_BYTES = field_rows(1), field_granule_bytes(1)

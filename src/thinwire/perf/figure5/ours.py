@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thinwire.perf.device import device_named
 from thinwire.perf.figure5.cells import ETHERNET, GPUS_A_NODE, NETWORKS
 from thinwire.perf.figure5.fit import Cluster
 from thinwire.perf.forecast import DENSE, Forecast, Setting, forecast
-from thinwire.perf.link import Link, link_named
-from thinwire.perf.topology import Topology
+from thinwire.perf.link import Link, Topology, link_named
+from thinwire.perf.network import device_named
 
 CODECS = (DENSE, "fp16", "terngrad", "qsgd:4", "gradiveq:8,layers=all", "fft:0.85", "topk:0.01")
 NODES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2500)

@@ -1,1 +1,0 @@
-"""Coders: the last link of a codec, numbers to packed bits."""

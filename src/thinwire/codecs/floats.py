@@ -1,0 +1,238 @@
+"""Float coders: dense (the tensors' own dtype) and cast (fp16, bf16); their payloads add on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from thinwire.codecs.coder import Coder, Context, Merge, Packer, Part
+from thinwire.kernels.sizes import ROW
+from thinwire.tensors import Key, Layout
+from thinwire.texts import one_of, option
+
+_RUN = 1 << 16
+GRANULE_BYTES = 8  # shards end on 8 bytes, so that every piece of a message is aligned
+MANTISSA_BITS, LARGEST_EXPONENT = 23, 254  # of a float32
+LARGEST = torch.finfo(torch.float32).max
+
+
+@dataclass(frozen=True)
+class Dense(Coder):
+    """The gradient as it is, divided by the number of workers before it is added, as DDP does."""
+
+    merge = Merge.SUM
+    own_dtype = True
+    gentle = True
+
+    def bind(self, layout: Layout, context: Context) -> Packer:
+        dtype = layout.specs[0].dtype if layout.specs else torch.float32
+        return FloatPacker(dtype, runs_of(layout), context)
+
+
+@dataclass(frozen=True)
+class Cast(Coder):
+    """The gradient in 16 bits: divided by the number of workers, rounded, and added in 16 bits.
+
+    bf16 has the range of float32. fp16 has not: every tensor is multiplied by a power of two that all ranks
+    agree on, so that its largest number, added over all ranks, is just below 2^15 (`ScaledPacker`).
+    """
+
+    merge = Merge.SUM
+    gentle = True
+
+    to: str = option("fp16", one_of("fp16", "bf16"), '"fp16" or "bf16"')
+
+    def bind(self, layout: Layout, context: Context) -> Packer:
+        if self.to == "fp16":
+            return ScaledPacker(torch.float16, runs_of(layout), context)
+        return FloatPacker(torch.bfloat16, runs_of(layout), context)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Elements of a tensor, one behind the other: where they lie, and which of the lane's tensors it is."""
+
+    start: int
+    stop: int
+    tensor: int
+
+    @property
+    def where(self) -> slice:
+        return slice(self.start, self.stop)
+
+    @property
+    def numel(self) -> int:
+        return self.stop - self.start
+
+
+def runs_of(layout: Layout) -> list[Run]:
+    """The tensors of a lane that are not empty."""
+    where = [piece for piece in layout.slices if piece.stop > piece.start]
+    return [Run(piece.start, piece.stop, tensor) for tensor, piece in enumerate(where)]
+
+
+class FloatPacker(Packer):
+    """g/N in a float format. Owners add in rank order in at least float32 and round once."""
+
+    granule_bytes = GRANULE_BYTES
+
+    def __init__(self, dtype: torch.dtype, runs: Sequence[Run], context: Context) -> None:
+        self.wire_dtype, self.runs, self.context = dtype, runs, context
+        self.numel = sum(run.numel for run in runs)
+        self.num_granules = -(-self.numel * dtype.itemsize // GRANULE_BYTES)
+
+    def parts(self, count: int) -> list[Part]:
+        per_granule = GRANULE_BYTES // self.wire_dtype.itemsize
+        step = max(1, -(-self.num_granules // count)) * per_granule
+        lasts = [*range(step, self.numel, step), self.numel]
+        return [
+            Part(self._with(_cut(self.runs, first, last)), first, last)
+            for first, last in zip([0, *lasts[:-1]], lasts, strict=True)
+        ]
+
+    def cut_points(self) -> Sequence[int] | None:
+        return None
+
+    def span(self, first: int, last: int) -> Packer:
+        return self._with([Run(0, last - first, 0)] if last > first else [])
+
+    def moved(self, base: int) -> Packer:
+        return self._with([Run(run.start - base, run.stop - base, run.tensor) for run in self.runs])
+
+    def _with(self, runs: Sequence[Run]) -> FloatPacker:
+        return type(self)(self.wire_dtype, runs, self.context)
+
+    def in_place(self, x: Tensor) -> Tensor | None:
+        gapless = all(a.stop == b.start for a, b in pairwise(self.runs))
+        whole_granules = self.numel * self.wire_dtype.itemsize % GRANULE_BYTES == 0
+        if not self.runs or x.dtype != self.wire_dtype or not gapless or not whole_granules:
+            return None
+        return x[self.runs[0].start : self.runs[-1].stop].view(torch.uint8)
+
+    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+        wire = payload.view(self.wire_dtype)
+        for run, target in self._pairs(wire):
+            _divide(x[run.where], self.context.world, target)
+        wire[self.numel :] = 0
+
+    def merged_bytes(self, num_granules: int) -> int:
+        return num_granules * GRANULE_BYTES
+
+    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
+        if not payloads.numel():
+            return  # only empty tensors
+        wide = torch.promote_types(self.wire_dtype, torch.float32)
+        total = payloads[0].view(self.wire_dtype).to(wide, copy=True)
+        for payload in payloads[1:]:
+            total += payload.view(self.wire_dtype)
+        sums.view(self.wire_dtype).copy_(total)
+
+    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
+        for run, source in self._pairs(sums.reshape(-1).view(self.wire_dtype)):
+            target = x[run.where]
+            if target.data_ptr() != source.data_ptr():
+                target.copy_(source)
+
+    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
+        self.decode(payload, agreed, x)
+        for run in self.runs:
+            x[run.where] *= self.context.world
+
+    def _pairs(self, wire: Tensor) -> Iterator[tuple[Run, Tensor]]:
+        """Each tensor's place in the bucket and on the wire."""
+        end = 0
+        for run in self.runs:
+            start, end = end, end + run.numel
+            yield run, wire[start:end]
+
+
+class ScaledPacker(FloatPacker):
+    """g 2^k / N in 16 bits, 2^k agreed on tensor by tensor: exact, and no sum over the ranks overflows.
+
+    1. m = max|g| of the tensor over all ranks, as the bit pattern of a float32
+    2. k = 15 - e with m < 2^e, the smallest such e; at most 126
+    3. a rank sends g 2^k / N: however many of them are added, the sum stays below 2^15 (1 + 2^-11)^N
+    4. the mean is the sum times 2^-k
+
+    What is not finite on some rank is not finite in the mean: no power of two changes Inf or NaN.
+    """
+
+    def __init__(self, dtype: torch.dtype, runs: Sequence[Run], context: Context) -> None:
+        super().__init__(dtype, runs, context)
+        self.max_words = len(runs)
+
+    def cut_points(self) -> Sequence[int]:
+        return ()  # the largest number must be known before the first is sent
+
+    def in_place(self, x: Tensor) -> None:
+        return None
+
+    def maxima(self, x: Tensor, words: Tensor) -> None:
+        if not self.runs:
+            return
+        table, row = [], 0
+        for run in self.runs:
+            table.append([run.start, run.numel, row, run.tensor, 0, 0])
+            row += -(-run.numel // ROW)
+        segments = torch.tensor(table, dtype=torch.int64).flatten()
+        self.context.kernels.qsgd.scales(x, segments, False, words)
+
+    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+        wire, words = payload.view(self.wire_dtype), agreed.tolist()
+        for run, target in self._pairs(wire):
+            _divide(x[run.where], self.context.world, target, 2.0 ** scale_exponent(words[run.tensor]))
+        wire[self.numel :] = 0
+
+    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
+        self._decode(sums, agreed, x, 1)
+
+    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
+        self._decode(payload, agreed, x, self.context.world)
+
+    def _decode(self, sums: Tensor, agreed: Tensor, x: Tensor, times: int) -> None:
+        words = agreed.tolist()
+        for run, source in self._pairs(sums.reshape(-1).view(self.wire_dtype)):
+            word = words[run.tensor]
+            factor = times * 2.0 ** -scale_exponent(word)
+            for first in range(run.start, run.stop, _RUN):
+                part = slice(first, min(first + _RUN, run.stop))
+                x[part].copy_(source[part.start - run.start : part.stop - run.start]).mul_(factor)
+            if word >> MANTISSA_BITS == LARGEST_EXPONENT:  # rounded up, it may be beyond all floats
+                x[run.where].clamp_(-LARGEST, LARGEST)
+
+
+def scale_exponent(word: int) -> int:
+    """k, of the largest |g| as a bit pattern: |g| 2^k is below 2^15, and 2^k and 2^-k are normal floats.
+
+    >>> import struct
+    >>> patterns = [struct.unpack("<i", struct.pack("<f", g))[0] for g in (0.0, 1e-30, 1.0, 65504.0, 1e30)]
+    >>> [scale_exponent(word) for word in patterns]
+    [126, 114, 14, -1, -85]
+    """
+    return min(126, 141 - (word >> MANTISSA_BITS))
+
+
+def _divide(x: Tensor, by: int, out: Tensor, scale: float = 1.0) -> None:
+    """out = x scale / by, rounded to out's dtype; in runs that fit a cache, so that no large temporary is
+    made."""
+    if x.dtype == out.dtype:
+        torch.mul(x, 1 / by, out=out)  # as DDP does it: a division differs in the last bit
+        return
+    for first in range(0, x.numel(), _RUN):
+        run = slice(first, first + _RUN)
+        out[run] = x[run] / by if scale == 1.0 else (x[run] * scale).div_(by)
+
+
+def _cut(runs: Sequence[Run], first: int, last: int) -> list[Run]:
+    """The elements first..last of all runs, counted end to end."""
+    cut, end = [], 0
+    for run in runs:
+        start, end = end, end + run.numel
+        low, high = max(first, start), min(last, end)
+        if low < high:
+            cut.append(Run(run.start + low - start, run.start + high - start, run.tensor))
+    return cut

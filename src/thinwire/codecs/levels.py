@@ -1,0 +1,240 @@
+"""Levels: numbers as small integers times a scale; with one scale for all ranks they add up exactly."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from thinwire.codecs.coder import Context, GatherPacker, Packer, Part
+from thinwire.errors import PlanError
+from thinwire.kernels.base import SumKernels
+from thinwire.kernels.sizes import ROW, digits_per_word
+from thinwire.tensors import Key, Layout
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A tensor of the lane, or the run of its elements from `start` on; `row` is its first in the payload."""
+
+    name: str
+    offset: int
+    numel: int
+    row: int
+    scale: int
+    start: int = 0
+
+    def rows(self, first: int, last: int) -> Segment:
+        """The part of it in rows first..last of the payload, with rows counted from `first`."""
+        skipped = max(0, first - self.row) * ROW
+        stop = min(self.numel, (last - self.row) * ROW)
+        row = max(first, self.row) - first
+        return Segment(
+            self.name, self.offset + skipped, stop - skipped, row, self.scale, self.start + skipped
+        )
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Where each tensor lies: in the buffer, in the rows of the payload, and in the list of scales.
+
+    Every tensor starts on a granule (`granule_rows` rows): what it becomes does not depend on its neighbours.
+    `block` elements share a scale; 0 means a whole tensor.
+    """
+
+    segments: tuple[Segment, ...]
+    num_rows: int
+    num_scales: int
+    granule_rows: int
+    block: int
+
+    @classmethod
+    def of(cls, layout: Layout, granule_rows: int, block: int) -> Rows:
+        """Empty tensors are left out: nothing to send, and no scale to agree on.
+
+        >>> from thinwire.tensors import Spec
+        >>> rows = Rows.of(Layout.packed([Spec("a", (33,)), Spec("b", (2, 300))]), granule_rows=8, block=512)
+        >>> rows.num_rows, rows.num_scales, [segment.row for segment in rows.segments]
+        (32, 3, [0, 8])
+        """
+        segments, row, scale = [], 0, 0
+        for spec, offset in zip(layout.specs, layout.offsets, strict=True):
+            if spec.numel == 0:
+                continue
+            segments.append(Segment(spec.key, offset, spec.numel, row, scale))
+            row += -(-spec.numel // (ROW * granule_rows)) * granule_rows
+            scale += -(-spec.numel // block) if block else 1
+        return cls(tuple(segments), row, scale, granule_rows, block)
+
+    @property
+    def num_granules(self) -> int:
+        return self.num_rows // self.granule_rows
+
+    def cut(self, first: int, last: int) -> Rows:
+        """Rows first..last (multiples of `granule_rows`) under the same scales."""
+        inside = [s for s in self.segments if s.row < last and s.row + -(-s.numel // ROW) > first]
+        rows = tuple(segment.rows(first, last) for segment in inside)
+        return Rows(rows, last - first, self.num_scales, self.granule_rows, self.block)
+
+    def cuts(self, count: int) -> list[tuple[Rows, int, int]]:
+        """About `count` cuts that together are all rows, with their elements first..last."""
+        step = max(1, -(-self.num_granules // count)) * self.granule_rows
+        ends = [*range(step, self.num_rows, step), self.num_rows] if self.num_rows else [0]
+        firsts = [0, *ends[:-1]]
+        return [
+            (self.cut(first, last), self._elements_before(first), self._elements_before(last))
+            for first, last in zip(firsts, ends, strict=True)
+        ]
+
+    def moved(self, base: int) -> Rows:
+        """The same rows of a buffer that begins at element `base` of this one."""
+        return dataclasses.replace(
+            self, segments=tuple(dataclasses.replace(s, offset=s.offset - base) for s in self.segments)
+        )
+
+    def _elements_before(self, row: int) -> int:
+        return sum(min(s.numel, max(0, row - s.row) * ROW) for s in self.segments)
+
+    @functools.cached_property
+    def table(self) -> Tensor:
+        """The segments as kernels take them, six columns each (csrc/lane.h)."""
+        columns = [[s.offset, s.numel, s.row, s.scale, self.block, s.start] for s in self.segments]
+        return torch.tensor(columns, dtype=torch.int64).flatten()
+
+    def key_words(self, key: Key) -> Tensor:
+        """The two key words of every tensor, as int32."""
+        words = [word for segment in self.segments for word in key.words(segment.name)]
+        return torch.tensor(words, dtype=torch.int64).to(torch.int32)
+
+
+def read_block(text: str) -> int:
+    """Reads the option `block`: elements that share a scale."""
+    return 0 if text == "layer" else int(text)
+
+
+def show_block(block: int) -> str:
+    return "layer" if block == 0 else str(block)
+
+
+BLOCK_RULE = f'"layer", or a multiple of {ROW} elements'
+
+
+MAX_SUM = 65535  # owners add in 16 bits
+
+
+class Levels(ABC):
+    """What a coder does to the rows of a lane: numbers are level * step, |level| <= top, step = scale / top.
+
+    The codes of a granule (`rows.granule_rows` rows) fill `granule_bytes` bytes. Zero elements have level 0.
+    """
+
+    rows: Rows
+    kernels: SumKernels
+    top: int
+    granule_bytes: int
+
+    @abstractmethod
+    def cut(self, rows: Rows) -> Levels:
+        """The same for some of the rows."""
+
+    @abstractmethod
+    def measure(self, x: Tensor, words: Tensor) -> None:
+        """The scale of every block as the bit pattern of a float (int32): NaN > Inf > numbers."""
+
+    @abstractmethod
+    def draw(self, x: Tensor, steps: Tensor, key: Key, codes: Tensor) -> None:
+        """Rounds at random to levels and packs them."""
+
+    @abstractmethod
+    def add(self, payloads: Tensor, sum_digits: int, words: Tensor) -> None:
+        """(ranks, bytes) of codes to sums: digits of base 2 * top * ranks + 1 in 32-bit words (int32)."""
+
+    @abstractmethod
+    def decode_own(self, payloads: Tensor, steps: Tensor, x: Tensor) -> None:
+        """(ranks, bytes) of codes, maybe with more bytes behind, and (ranks, scales) of steps to the sum of
+        level * step in rank order."""
+
+
+class SharedPacker(Packer):
+    """One scale for all ranks: levels add up exactly, in words of base 2 * top * N + 1."""
+
+    def __init__(self, name: str, levels: Levels, context: Context) -> None:
+        most = max_world(levels.top)
+        if context.world > most:
+            raise PlanError(
+                f"{name} adds up at most {most} workers, not {context.world}: use fewer levels or scales=own"
+            )
+        self.name, self.levels, self.rows, self.context = name, levels, levels.rows, context
+        self.granule_bytes = levels.granule_bytes
+        self.num_granules = self.rows.num_granules
+        self.max_words = self.rows.num_scales
+        self.zero = levels.top * context.world
+        self.sum_digits = digits_per_word(2 * self.zero + 1)
+
+    def parts(self, count: int) -> list[Part]:
+        return [
+            Part(SharedPacker(self.name, self.levels.cut(rows), self.context), first, last)
+            for rows, first, last in self.rows.cuts(count)
+        ]
+
+    def moved(self, base: int) -> Packer:
+        return SharedPacker(self.name, self.levels.cut(self.rows.moved(base)), self.context)
+
+    def maxima(self, x: Tensor, words: Tensor) -> None:
+        self.levels.measure(x, words)
+
+    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+        self.levels.draw(x, agreed.view(torch.float32) / self.levels.top, key, payload)
+
+    def merged_bytes(self, num_granules: int) -> int:
+        return -(-num_granules * self.rows.granule_rows // self.sum_digits) * ROW * 4
+
+    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
+        self.levels.add(payloads, self.sum_digits, sums.view(torch.int32))
+
+    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
+        shards = sums.shape[0]
+        rows_per_shard = -(-self.num_granules // shards) * self.rows.granule_rows
+        words = sums.reshape(-1).view(torch.int32)
+        steps = agreed.view(torch.float32) / self.zero
+        self.levels.kernels.decode_sum(
+            words, shards, rows_per_shard, self.zero, self.sum_digits, self.rows.table, steps, x
+        )
+
+    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
+        self.levels.decode_own(
+            payload.unsqueeze(0), agreed.view(1, -1).view(torch.float32) / self.levels.top, x
+        )
+
+
+class OwnPacker(GatherPacker):
+    """Every rank its own scales, sent behind its codes: payloads are decoded one by one."""
+
+    def __init__(self, make: Callable[[Layout], Levels], layout: Layout, context: Context) -> None:
+        self.make, self.levels = make, make(layout)
+        self.code_bytes = self.levels.rows.num_granules * self.levels.granule_bytes
+        self.used_bytes = self.code_bytes + 4 * self.levels.rows.num_scales
+        super().__init__(layout, context, self.used_bytes)
+
+    def rebind(self, layout: Layout) -> OwnPacker:
+        return OwnPacker(self.make, layout, self.context)
+
+    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+        scales = payload[self.code_bytes : self.used_bytes].view(torch.int32)
+        self.levels.measure(x, scales)
+        self.levels.draw(x, scales.view(torch.float32) / self.levels.top, key, payload[: self.code_bytes])
+        payload[self.used_bytes : self.granule_bytes] = 0
+
+    def add_up(self, payloads: Tensor, x: Tensor) -> None:
+        scales = payloads[:, self.code_bytes : self.used_bytes].contiguous().view(torch.float32)
+        self.levels.decode_own(payloads, scales / (self.levels.top * payloads.shape[0]), x)
+
+
+def max_world(top: int) -> int:
+    """How many ranks' levels fit a sum."""
+    return MAX_SUM // (2 * top)

@@ -1,1 +1,0 @@
-"""Stages: the links of a codec before its coder, numbers to numbers."""

@@ -1,0 +1,123 @@
+"""The ternary coder: gradients as {-1, 0, +1} times a scale (TernGrad)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from thinwire.codecs.coder import Coder, Context, Merge, Packer, unit_size
+from thinwire.codecs.levels import (
+    BLOCK_RULE,
+    Levels,
+    OwnPacker,
+    Rows,
+    SharedPacker,
+    max_world,
+    read_block,
+    show_block,
+)
+from thinwire.errors import CodecError
+from thinwire.kernels.base import TernaryKernels
+from thinwire.kernels.sizes import ROW
+from thinwire.tensors import Key, Layout
+from thinwire.texts import number_or_off, one_of, option, show_number_or_off
+
+MAX_WORLD = max_world(top=1)
+CUTS = 2.0  # a clip below so many standard deviations drops more than 1 % of a Gaussian's energy
+
+
+@dataclass(frozen=True)
+class TernGrad(Coder):
+    """Stochastic ternarizing, for each layer (or block) of worker i:
+
+    1. sigma = sqrt(mean((g - mean(g))^2)); f(g) = clamp(g, -c*sigma, +c*sigma)
+    2. s_i = max|f(g)| (scaler="max", the paper) or c*sigma (scaler="sigma", the authors' code)
+    3. s = max_i s_i (scales="shared") or s = s_i (scales="own")
+    4. t_k = sign(g_k) * b_k with b_k ~ Bernoulli(|f(g_k)| / s)
+    5. the mean is s/N * sum_i t_i, at most 2N + 1 levels (shared), else the mean of s_i * t_i
+
+    A layer with sigma = 0 is not clipped. Wen et al., "TernGrad", NeurIPS 2017.
+
+    Unbiased but for what is clipped. A smaller c trades noise for bias: on a Gaussian |Q(g) - g|^2 is
+    1.0 |g|^2 at c = 2.5 and 0.27 |g|^2 at c = 1, more than half of it what was cut off. That makes it a
+    contraction, so below c = 2 what is dropped is held back (memory "residual").
+    """
+
+    clip: float = option(2.5, number_or_off, 'a positive number, or "off"', show_number_or_off)
+    scaler: str = option("max", one_of("max", "sigma"), '"max" or "sigma"')
+    scales: str = option("shared", one_of("shared", "own"), '"shared" or "own"')
+    block: int = option(0, read_block, BLOCK_RULE, show_block)
+    wire: str = option("base3", one_of("base3", "2bit"), '"base3" or "2bit"')
+
+    def __post_init__(self) -> None:
+        if not self.clip > 0:
+            raise CodecError(f"terngrad: clip={self.clip:g} must be positive; use clip=off for no clipping")
+        if self.block < 0 or self.block % ROW:
+            raise CodecError(f"terngrad: block={self.block} must be a multiple of {ROW}, or layer")
+        if self.scaler == "sigma" and math.isinf(self.clip):
+            raise CodecError(
+                "terngrad: scaler=sigma is c*sigma, so it needs clip; use scaler=max with clip=off"
+            )
+
+    @property
+    def memory(self) -> str:
+        return "residual" if self.clip < CUTS else "none"
+
+    @property
+    def merge(self) -> Merge:
+        return Merge.INT if self.scales == "shared" else Merge.GATHER
+
+    @property
+    def digits(self) -> int:
+        """Trits in a byte."""
+        return 5 if self.wire == "base3" else 4
+
+    def bind(self, layout: Layout, context: Context) -> Packer:
+        def levels(part: Layout) -> TernaryLevels:
+            rows = Rows.of(part, self.digits, self.block)
+            limits = torch.empty(rows.num_scales, dtype=torch.float32, device=context.device)
+            return TernaryLevels(self, rows, limits, context.kernels.ternary)
+
+        if self.scales == "shared":
+            return SharedPacker("terngrad", levels(layout), context)
+        return OwnPacker(levels, layout.units(unit_size(self.block)), context)
+
+
+class TernaryLevels(Levels):
+    """Trits -1, 0, +1 times the scale: digits of a base 3 (or 4) in a byte."""
+
+    kernels: TernaryKernels
+    top = 1
+    granule_bytes = ROW
+
+    def __init__(self, coder: TernGrad, rows: Rows, limits: Tensor, kernels: TernaryKernels) -> None:
+        self.coder, self.rows, self.limits, self.kernels = coder, rows, limits, kernels
+
+    def cut(self, rows: Rows) -> Levels:
+        return TernaryLevels(self.coder, rows, self.limits, self.kernels)
+
+    def measure(self, x: Tensor, words: Tensor) -> None:
+        scaler_is_limit = self.coder.scaler == "sigma"
+        self.kernels.scales(x, self.rows.table, self.coder.clip, scaler_is_limit, words, self.limits)
+
+    def draw(self, x: Tensor, steps: Tensor, key: Key, codes: Tensor) -> None:
+        keys = self.rows.key_words(key)
+        self.kernels.encode(x, self.rows.table, keys, steps, self.limits, self.coder.digits, codes)
+
+    def add(self, payloads: Tensor, sum_digits: int, words: Tensor) -> None:
+        self.kernels.add(payloads.reshape(-1), payloads.shape[0], self.coder.digits, sum_digits, words)
+
+    def decode_own(self, payloads: Tensor, steps: Tensor, x: Tensor) -> None:
+        self._decode_one(payloads[0], steps[0], x)
+        one = torch.empty_like(x) if payloads.shape[0] > 1 else x
+        for payload, own_steps in zip(payloads[1:], steps[1:], strict=True):
+            self._decode_one(payload, own_steps, one)
+            for s in self.rows.segments:
+                x[s.offset : s.offset + s.numel] += one[s.offset : s.offset + s.numel]
+
+    def _decode_one(self, payload: Tensor, steps: Tensor, x: Tensor) -> None:
+        trits = payload[: self.rows.num_granules * ROW]
+        self.kernels.decode_own(trits, self.coder.digits, self.rows.table, steps, x)

@@ -1,0 +1,248 @@
+"""The course of a run: by which codec its steps go; fixed, or steered by the pilot of an auto run."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from thinwire.auto.autotuner import Pilot
+from thinwire.auto.qualities import DENSE
+from thinwire.errors import StateError
+from thinwire.exchange.engine import Bucket, Engine
+from thinwire.exchange.nodes import Node
+from thinwire.feedback.base import is_finite
+from thinwire.groups.base import Group
+from thinwire.plans.plan import Plan
+from thinwire.tensors import Layout, Scratch
+
+
+@dataclass(frozen=True)
+class RawGradients:
+    """The gradients of a bucket, to be had once more after an exchange has written over them.
+
+    DDP copies them into its bucket and leaves them in the parameters until all means are there. Where it does
+    not (gradient_as_bucket_view=True, a rank that has run out of inputs) they must be copied: `sources` is
+    None.
+    """
+
+    buffer: Tensor
+    views: Sequence[Tensor]  # of the buffer, tensor by tensor
+    sources: Sequence[Tensor] | None
+
+    @classmethod
+    def of(cls, buffer: Tensor, views: Sequence[Tensor], parameters: Sequence[Tensor]) -> RawGradients:
+        """Without `views` nothing is known of where the bucket came from."""
+        own = buffer.untyped_storage().data_ptr()
+        sources = []
+        for view, parameter in zip(views, parameters, strict=False):
+            source = parameter.grad
+            if (
+                source is None
+                or (source.dtype, source.shape) != (view.dtype, view.shape)
+                or source.untyped_storage().data_ptr() == own
+            ):
+                return cls(buffer, views, None)
+            sources.append(source.detach())
+        return cls(buffer, views, sources if sources else None)
+
+    def copied(self, scratch: Scratch) -> RawGradients:
+        """With a copy of what nobody else has."""
+        if self.sources is not None:
+            return self
+        copy = scratch.take("raw gradients", self.buffer.nbytes).view(self.buffer.dtype)
+        return RawGradients(self.buffer, [self.buffer], [copy.copy_(self.buffer)])
+
+    def restore(self) -> None:
+        """Puts them back into the bucket."""
+        for view, source in zip(self.views, self.sources or (), strict=True):
+            view.copy_(source)
+
+
+class Safeguard:
+    """Exchanges of an auto run. A bucket whose mean is not finite is sent again, as it is:
+
+    1. the raw gradients are put back, divided by N and added up by an all-reduce of all workers, as DDP does
+    2. if that mean is not finite either, some rank's gradients are not: it stays, nobody is to blame
+    3. else it takes the place of the other one, nothing of that exchange is believed, and the codec is at
+       fault; unless something left of a codec before it had joined: then that is dropped, for good
+
+    The means have the same bits on all ranks, so all of them send again, and blame the same.
+    """
+
+    def __init__(self, engine: Engine, node: Node, everybody: Group) -> None:
+        self._engine, self._node, self._everybody = engine, node, everybody
+        self._scratch = Scratch(engine.context.device)
+        self.flawed = False  # a codec was at fault since somebody last asked
+
+    def exchange(self, bucket: Bucket, raw: RawGradients) -> None:
+        """Replaces the gradients in a bucket by their means over all workers."""
+        raw, owed = raw.copied(self._scratch), self._node.owes(self._engine)
+        self._node.exchange(self._engine, bucket)
+        if is_finite(bucket.buffer):
+            return
+        raw.restore()
+        self._send_plain(bucket.buffer)
+        finite = is_finite(bucket.buffer)
+        self._engine.take_back(bucket.layout, finite)
+        if finite and owed:
+            self._engine.leftover.drop()
+        elif finite:
+            self.flawed = True
+
+    def asked(self) -> bool:
+        """Whether a codec was at fault since this was last asked."""
+        flawed, self.flawed = self.flawed, False
+        return flawed
+
+    def _send_plain(self, buffer: Tensor) -> None:
+        engine, meter = self._engine, self._engine.group
+        with engine.clock.time("travel"), meter.aside(), meter.turned_to(self._everybody):
+            meter.all_reduce(buffer.mul_(1 / self._everybody.size)).wait()
+
+
+class Course(ABC):
+    """Hears of every bucket and of the end of every backward pass."""
+
+    passes: bool = False  # whether the buckets of this step go DDP's own way
+    guards: ClassVar[bool] = False  # whether it may want the raw gradients of a bucket once more
+
+    @abstractmethod
+    def text(self, codec: str) -> str:
+        """What a report calls the codec that the policy names."""
+
+    @abstractmethod
+    def plan(self, asked: Plan, now: Plan) -> Plan:
+        """The plan to show: what was asked for, or what the engine has now."""
+
+    @property
+    @abstractmethod
+    def decided(self) -> bool:
+        """Whether the codec is settled."""
+
+    @property
+    @abstractmethod
+    def explanation(self) -> str:
+        """What was decided and why, if anything was."""
+
+    @abstractmethod
+    def bucket_ready(self, is_first: bool) -> None:
+        """A bucket of a step is ready, of which nothing has been sent."""
+
+    @abstractmethod
+    def exchange(self, node: Node, engine: Engine, bucket: Bucket, raw: RawGradients) -> None:
+        """Replaces the gradients in a bucket by their means over all workers."""
+
+    @abstractmethod
+    def end_backward(self) -> None:
+        """The backward pass has all its means."""
+
+    @abstractmethod
+    def note(self, layout: Layout) -> None:
+        """The bucket that is ready has these tensors."""
+
+    @abstractmethod
+    def saved(self, state: dict[str, Any]) -> dict[str, Any]:
+        """The state of an engine, with what the course needs to go on."""
+
+    @abstractmethod
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Takes its part of a state, before the engine takes the rest."""
+
+
+class Fixed(Course):
+    """The codec that was asked for, from the first step to the last."""
+
+    decided, explanation = True, ""
+
+    def text(self, codec: str) -> str:
+        return codec
+
+    def plan(self, asked: Plan, now: Plan) -> Plan:
+        return asked
+
+    def bucket_ready(self, is_first: bool) -> None:
+        pass
+
+    def exchange(self, node: Node, engine: Engine, bucket: Bucket, raw: RawGradients) -> None:
+        node.exchange(engine, bucket)
+
+    def end_backward(self) -> None:
+        pass
+
+    def note(self, layout: Layout) -> None:
+        pass
+
+    def saved(self, state: dict[str, Any]) -> dict[str, Any]:
+        return state
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        if isinstance(state, Mapping) and "auto" in state:
+            raise StateError('the state is of an auto run, this compressor is not: pass codec="auto"')
+
+
+class Piloted(Course):
+    """What the pilot takes. The first bucket of a step may switch the codec, on all ranks alike.
+
+    `can_pass`: whether the buckets of the step that begins could go DDP's own way. `layouts` are those of the
+    buckets of this step so far, which the pilot's helm sees too.
+    """
+
+    guards = True
+
+    def __init__(
+        self,
+        pilot: Pilot,
+        safeguard: Safeguard,
+        layouts: list[Layout],
+        can_pass: Callable[[], bool],
+        about_quality: str = "",
+    ) -> None:
+        self.pilot, self.layouts, self._can_pass = pilot, layouts, can_pass
+        self._safeguard, self._about_quality = safeguard, about_quality
+
+    def text(self, codec: str) -> str:
+        return f"auto ({self.pilot.codec})"
+
+    def plan(self, asked: Plan, now: Plan) -> Plan:
+        return now
+
+    @property
+    def decided(self) -> bool:
+        return self.pilot.decided
+
+    @property
+    def explanation(self) -> str:
+        about = f"auto: {self._about_quality}" if self._about_quality else ""
+        return "\n".join(filter(None, [about, self.pilot.explanation]))
+
+    def bucket_ready(self, is_first: bool) -> None:
+        if not is_first:
+            self.pilot.pace.ready(time.perf_counter())
+            return
+        if self._safeguard.asked():  # all exchanges of the step before are over
+            self.pilot.veto()
+        self.pilot.begin_step(time.perf_counter())
+        self.layouts.clear()
+        self.passes = self.pilot.codec == DENSE and self._can_pass()
+
+    def exchange(self, node: Node, engine: Engine, bucket: Bucket, raw: RawGradients) -> None:
+        self._safeguard.exchange(bucket, raw)
+
+    def end_backward(self) -> None:
+        self.pilot.pace.end(time.perf_counter())
+
+    def note(self, layout: Layout) -> None:
+        self.layouts.append(layout)
+
+    def saved(self, state: dict[str, Any]) -> dict[str, Any]:
+        return {**state, "auto": self.pilot.state_dict()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        if not isinstance(state, Mapping) or "auto" not in state:
+            raise StateError("the state is not of an auto run: pass the codec that it was made with")
+        self.pilot.load(state["auto"])

@@ -1,0 +1,284 @@
+"""What a route is: which merges it takes, what it makes a rank send, and how payloads travel and merge."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from types import MappingProxyType
+from typing import ClassVar, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from thinwire.clock import Clock
+from thinwire.codecs.codec import Codec
+from thinwire.codecs.coder import Merge, Packer, aligned
+from thinwire.errors import PlanError
+from thinwire.groups.base import Group, Pending, all_gather_bytes, all_reduce_bytes, all_to_all_bytes
+from thinwire.tensors import Scratch
+from thinwire.texts import check_name
+
+
+class Parcel(Protocol):
+    """What a route sees of a part of a lane: its bytes, and what is needed to merge them."""
+
+    @property
+    def packer(self) -> Packer: ...
+
+    @property
+    def payload(self) -> Tensor: ...
+
+    @property
+    def agreed(self) -> Tensor: ...
+
+
+P = TypeVar("P", bound=Parcel)
+Message = Sequence[Parcel]  # parcels of several lanes that travel together
+
+
+@dataclass(frozen=True)
+class Journey:
+    """What a route needs besides the parcels."""
+
+    group: Group
+    scratch: Scratch
+    clock: Clock
+
+
+class Trip(ABC):
+    """One message on its way. Its buffers are its own, because several trips are under way at once."""
+
+    def merge(self) -> None:  # noqa: B027 - many trips have one leg only
+        """Between two legs: waits for the first, merges what came, and starts the second."""
+
+    @abstractmethod
+    def arrive(self) -> Iterator[Tensor]:
+        """Waits for the end; gives, parcel by parcel, what its packer decodes. Decode it before the next."""
+
+
+class Route(ABC):
+    """How payloads travel and merge: messages one behind the other, so that work and travel overlap."""
+
+    name: ClassVar[str]
+    takes: ClassVar[frozenset[Merge]]
+    in_place: ClassVar[bool] = False  # True: sums arrive where the payload was, even in the gradient itself
+
+    def check(self, codec: Codec) -> None:
+        """Refuses codecs whose payloads this route cannot merge."""
+        if codec.merge not in self.takes:
+            raise PlanError(
+                f'{codec} payloads merge by {codec.merge.value}, and route "{self.name}" takes only '
+                f'{", ".join(sorted(m.value for m in self.takes))}: use route "{default_route_name(codec)}"'
+            )
+
+    @abstractmethod
+    def payload_bytes(self, packer: Packer, world: int) -> int:
+        """Size of the buffer a part encodes into, padding included."""
+
+    @abstractmethod
+    def sent_bytes(self, packer: Packer, world: int) -> int:
+        """What one rank sends for a part, beyond agreeing; exact."""
+
+    def messages(self, lanes: Sequence[Sequence[P]]) -> list[list[P]]:
+        """The parcels of lanes as messages: the first parts of all lanes travel together, then the second."""
+        rounds = zip_longest(*lanes)
+        return [[parcel for parcel in parcels if parcel is not None] for parcels in rounds]
+
+    @abstractmethod
+    def send(self, message: Message, index: int, journey: Journey) -> Trip:
+        """Starts the first leg of a message; `index` counts the messages of a bucket."""
+
+
+def default_route_name(codec: Codec) -> str:
+    """The route a codec takes when nobody says otherwise."""
+    if codec.merge is Merge.SUM:
+        return "allreduce"
+    return "sharded" if codec.merge is Merge.INT else "allgather"
+
+
+class AllReduce(Route):
+    """One all-reduce per parcel.
+
+    Sums depend on where a value lies in its buffer: bits may change when the buckets do.
+    """
+
+    name = "allreduce"
+    takes = frozenset({Merge.SUM})
+    in_place = True
+
+    def payload_bytes(self, packer: Packer, world: int) -> int:
+        return packer.payload_bytes
+
+    def sent_bytes(self, packer: Packer, world: int) -> int:
+        return all_reduce_bytes(self.payload_bytes(packer, world), world)
+
+    def messages(self, lanes: Sequence[Sequence[P]]) -> list[list[P]]:
+        """Every parcel by itself: putting several into one buffer would be a copy."""
+        return [[parcel] for message in super().messages(lanes) for parcel in message]
+
+    def send(self, message: Message, index: int, journey: Journey) -> Trip:
+        (parcel,) = message
+        with journey.clock.time("travel", index):
+            sums = parcel.payload.view(parcel.packer.wire_dtype)
+            return _AllReduceTrip(parcel.payload, journey.group.all_reduce(sums), index, journey)
+
+
+class _AllReduceTrip(Trip):
+    def __init__(self, payload: Tensor, pending: Pending, index: int, journey: Journey) -> None:
+        self.payload, self.pending, self.index, self.journey = payload, pending, index, journey
+
+    def arrive(self) -> Iterator[Tensor]:
+        with self.journey.clock.time("travel", self.index):
+            self.pending.wait()
+        yield self.payload.unsqueeze(0)
+
+
+class AllGather(Route):
+    """One all-gather per message; payloads merge in rank order on every rank, so all get the same bits."""
+
+    name = "allgather"
+    takes = frozenset({Merge.INT, Merge.GATHER})
+
+    def payload_bytes(self, packer: Packer, world: int) -> int:
+        return aligned(packer.payload_bytes)
+
+    def sent_bytes(self, packer: Packer, world: int) -> int:
+        return all_gather_bytes(self.payload_bytes(packer, world), world)
+
+    def send(self, message: Message, index: int, journey: Journey) -> Trip:
+        with journey.clock.time("travel", index):
+            payloads = [parcel.payload for parcel in message]
+            send = payloads[0] if len(payloads) == 1 else torch.cat(payloads)
+            room = journey.scratch.take(f"gathered {index}", send.numel() * journey.group.size)
+            received = room.view(journey.group.size, -1)
+            return _AllGatherTrip(message, received, journey.group.all_gather(send, received), index, journey)
+
+
+class _AllGatherTrip(Trip):
+    def __init__(
+        self, message: Message, received: Tensor, pending: Pending, index: int, journey: Journey
+    ) -> None:
+        self.message, self.received, self.pending = message, received, pending
+        self.index, self.journey = index, journey
+
+    def arrive(self) -> Iterator[Tensor]:
+        with self.journey.clock.time("travel", self.index):
+            self.pending.wait()
+        start = 0
+        for parcel in self.message:
+            yield self._merged(parcel, self.received[:, start : start + parcel.packer.payload_bytes])
+            start += parcel.payload.numel()
+
+    def _merged(self, parcel: Parcel, payloads: Tensor) -> Tensor:
+        if not parcel.packer.merges:
+            return payloads
+        with self.journey.clock.time("merge", self.index):
+            nbytes = parcel.packer.merged_bytes(parcel.packer.num_granules)
+            sums = self.journey.scratch.take("sums", nbytes)
+            parcel.packer.merge(payloads, parcel.agreed, sums)
+            return sums.unsqueeze(0)
+
+
+class Sharded(Route):
+    """TernGrad's parameter server with localised parameters, spread over all ranks.
+
+    1. all-to-all of the packed shards (a shard is a whole number of granules, the same for every owner)
+    2. every owner merges what it received, in rank order
+    3. all-gather of the merged shards; for shared-scale integers this is exact: no second rounding
+    """
+
+    name = "sharded"
+    takes = frozenset({Merge.SUM, Merge.INT})
+
+    def payload_bytes(self, packer: Packer, world: int) -> int:
+        return _shard_bytes(packer, world) * world
+
+    def sent_bytes(self, packer: Packer, world: int) -> int:
+        gathered = aligned(_merged_bytes(packer, world))
+        return all_to_all_bytes(self.payload_bytes(packer, world), world) + all_gather_bytes(gathered, world)
+
+    def send(self, message: Message, index: int, journey: Journey) -> Trip:
+        return _ShardedTrip(message, index, journey)
+
+
+class _ShardedTrip(Trip):
+    """Two legs: shards to their owners, then sums to everybody."""
+
+    def __init__(self, message: Message, index: int, journey: Journey) -> None:
+        self.message, self.index, self.journey = message, index, journey
+        self.world = journey.group.size
+        self.gathered: Tensor
+        with journey.clock.time("travel", index):
+            rows = self._rows()
+            self.received = self._take("received", rows.numel())
+            self.pending: Pending = journey.group.all_to_all(rows, self.received)
+
+    def merge(self) -> None:
+        """Wait for the shards this rank owns, add them up, and start the all-gather."""
+        with self.journey.clock.time("travel", self.index):
+            self.pending.wait()
+        with self.journey.clock.time("merge", self.index):
+            owned = self._merge_owned()
+        with self.journey.clock.time("travel", self.index):
+            self.gathered = self._take("gathered", owned.numel() * self.world)
+            self.pending = self.journey.group.all_gather(owned, self.gathered)
+
+    def arrive(self) -> Iterator[Tensor]:
+        with self.journey.clock.time("travel", self.index):
+            self.pending.wait()
+        start = 0
+        for parcel in self.message:
+            nbytes = _merged_bytes(parcel.packer, self.world)
+            yield self.gathered[:, start : start + nbytes]
+            start += aligned(nbytes)
+
+    def _rows(self) -> Tensor:
+        """Row r holds what goes to rank r: its shard of every parcel."""
+        if len(self.message) == 1:
+            return self.message[0].payload.view(self.world, -1)
+        rows = self._take("message", sum(parcel.payload.numel() for parcel in self.message))
+        start = 0
+        for parcel in self.message:
+            shard = _shard_bytes(parcel.packer, self.world)
+            rows[:, start : start + shard] = parcel.payload.view(self.world, -1)
+            start += shard
+        return rows
+
+    def _merge_owned(self) -> Tensor:
+        sizes = [_merged_bytes(parcel.packer, self.world) for parcel in self.message]
+        owned = self.journey.scratch.take(f"owned {self.index}", sum(map(aligned, sizes)))
+        start = shard_start = 0
+        for parcel, size in zip(self.message, sizes, strict=True):
+            shard = _shard_bytes(parcel.packer, self.world)
+            payloads, sums = self.received[:, shard_start : shard_start + shard], owned[start : start + size]
+            parcel.packer.merge(payloads, parcel.agreed, sums)
+            owned[start + size : start + aligned(size)] = 0
+            start, shard_start = start + aligned(size), shard_start + shard
+        return owned
+
+    def _take(self, name: str, nbytes: int) -> Tensor:
+        return self.journey.scratch.take(f"{name} {self.index}", nbytes).view(self.world, -1)
+
+
+def _shard_granules(packer: Packer, world: int) -> int:
+    return -(-packer.num_granules // world)
+
+
+def _shard_bytes(packer: Packer, world: int) -> int:
+    return _shard_granules(packer, world) * packer.granule_bytes
+
+
+def _merged_bytes(packer: Packer, world: int) -> int:
+    return packer.merged_bytes(_shard_granules(packer, world))
+
+
+ROUTES: Mapping[str, Route] = MappingProxyType(
+    {route.name: route for route in (AllReduce(), AllGather(), Sharded())}
+)
+
+
+def route_named(name: str) -> Route:
+    check_name("route", name, ROUTES)
+    return ROUTES[name]

@@ -1,1 +1,0 @@
-"""Routes: how payloads travel and merge."""

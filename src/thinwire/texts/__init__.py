@@ -1,1 +1,0 @@
-"""What users write and read as text: names, options, rates, numbers of things."""

@@ -21,7 +21,7 @@ from thinwire.tensors import Scratch
 from thinwire.texts import check_name
 
 
-class Parcel(Protocol):
+class Chunk(Protocol):
     """What a route sees of a part of a lane: its bytes, and what is needed to merge them."""
 
     @property
@@ -31,31 +31,31 @@ class Parcel(Protocol):
     def payload(self) -> Tensor: ...
 
     @property
-    def agreed(self) -> Tensor: ...
+    def shared(self) -> Tensor: ...
 
 
-P = TypeVar("P", bound=Parcel)
-Message = Sequence[Parcel]  # parcels of several lanes that travel together
+P = TypeVar("P", bound=Chunk)
+Message = Sequence[Chunk]  # chunks of several lanes that travel together
 
 
 @dataclass(frozen=True)
-class Journey:
-    """What a route needs besides the parcels."""
+class Transport:
+    """What a route needs besides the chunks."""
 
     group: Group
     scratch: Scratch
     clock: Clock
 
 
-class Trip(ABC):
-    """One message on its way. Its buffers are its own, because several trips are under way at once."""
+class Handle(ABC):
+    """One message on its way. Its buffers are its own, because several handles are under way at once."""
 
-    def merge(self) -> None:  # noqa: B027 - many trips have one leg only
+    def merge(self) -> None:  # noqa: B027 - most have one leg only
         """Between two legs: waits for the first, merges what came, and starts the second."""
 
     @abstractmethod
     def arrive(self) -> Iterator[Tensor]:
-        """Waits for the end; gives, parcel by parcel, what its packer decodes. Decode it before the next."""
+        """Waits for the end; gives, chunk by chunk, what its packer decodes. Decode it before the next."""
 
 
 class Route(ABC):
@@ -82,12 +82,12 @@ class Route(ABC):
         """What one rank sends for a part, beyond agreeing; exact."""
 
     def messages(self, lanes: Sequence[Sequence[P]]) -> list[list[P]]:
-        """The parcels of lanes as messages: the first parts of all lanes travel together, then the second."""
+        """The chunks of lanes as messages: the first parts of all lanes travel together, then the second."""
         rounds = zip_longest(*lanes)
-        return [[parcel for parcel in parcels if parcel is not None] for parcels in rounds]
+        return [[chunk for chunk in chunks if chunk is not None] for chunks in rounds]
 
     @abstractmethod
-    def send(self, message: Message, index: int, journey: Journey) -> Trip:
+    def send(self, message: Message, index: int, transport: Transport) -> Handle:
         """Starts the first leg of a message; `index` counts the messages of a bucket."""
 
 
@@ -99,7 +99,7 @@ def default_route_name(codec: Codec) -> str:
 
 
 class AllReduce(Route):
-    """One all-reduce per parcel.
+    """One all-reduce per chunk.
 
     Sums depend on where a value lies in its buffer: bits may change when the buckets do.
     """
@@ -115,22 +115,22 @@ class AllReduce(Route):
         return all_reduce_bytes(self.payload_bytes(packer, world), world)
 
     def messages(self, lanes: Sequence[Sequence[P]]) -> list[list[P]]:
-        """Every parcel by itself: putting several into one buffer would be a copy."""
-        return [[parcel] for message in super().messages(lanes) for parcel in message]
+        """Every chunk by itself: putting several into one buffer would be a copy."""
+        return [[chunk] for message in super().messages(lanes) for chunk in message]
 
-    def send(self, message: Message, index: int, journey: Journey) -> Trip:
-        (parcel,) = message
-        with journey.clock.time("travel", index):
-            sums = parcel.payload.view(parcel.packer.wire_dtype)
-            return _AllReduceTrip(parcel.payload, journey.group.all_reduce(sums), index, journey)
+    def send(self, message: Message, index: int, transport: Transport) -> Handle:
+        (chunk,) = message
+        with transport.clock.time("travel", index):
+            sums = chunk.payload.view(chunk.packer.wire_dtype)
+            return _AllReduceHandle(chunk.payload, transport.group.all_reduce(sums), index, transport)
 
 
-class _AllReduceTrip(Trip):
-    def __init__(self, payload: Tensor, pending: Pending, index: int, journey: Journey) -> None:
-        self.payload, self.pending, self.index, self.journey = payload, pending, index, journey
+class _AllReduceHandle(Handle):
+    def __init__(self, payload: Tensor, pending: Pending, index: int, transport: Transport) -> None:
+        self.payload, self.pending, self.index, self.transport = payload, pending, index, transport
 
     def arrive(self) -> Iterator[Tensor]:
-        with self.journey.clock.time("travel", self.index):
+        with self.transport.clock.time("travel", self.index):
             self.pending.wait()
         yield self.payload.unsqueeze(0)
 
@@ -147,37 +147,39 @@ class AllGather(Route):
     def sent_bytes(self, packer: Packer, world: int) -> int:
         return all_gather_bytes(self.payload_bytes(packer, world), world)
 
-    def send(self, message: Message, index: int, journey: Journey) -> Trip:
-        with journey.clock.time("travel", index):
-            payloads = [parcel.payload for parcel in message]
+    def send(self, message: Message, index: int, transport: Transport) -> Handle:
+        with transport.clock.time("travel", index):
+            payloads = [chunk.payload for chunk in message]
             send = payloads[0] if len(payloads) == 1 else torch.cat(payloads)
-            room = journey.scratch.take(f"gathered {index}", send.numel() * journey.group.size)
-            received = room.view(journey.group.size, -1)
-            return _AllGatherTrip(message, received, journey.group.all_gather(send, received), index, journey)
+            room = transport.scratch.take(f"gathered {index}", send.numel() * transport.group.size)
+            received = room.view(transport.group.size, -1)
+            return _AllGatherHandle(
+                message, received, transport.group.all_gather(send, received), index, transport
+            )
 
 
-class _AllGatherTrip(Trip):
+class _AllGatherHandle(Handle):
     def __init__(
-        self, message: Message, received: Tensor, pending: Pending, index: int, journey: Journey
+        self, message: Message, received: Tensor, pending: Pending, index: int, transport: Transport
     ) -> None:
         self.message, self.received, self.pending = message, received, pending
-        self.index, self.journey = index, journey
+        self.index, self.transport = index, transport
 
     def arrive(self) -> Iterator[Tensor]:
-        with self.journey.clock.time("travel", self.index):
+        with self.transport.clock.time("travel", self.index):
             self.pending.wait()
         start = 0
-        for parcel in self.message:
-            yield self._merged(parcel, self.received[:, start : start + parcel.packer.payload_bytes])
-            start += parcel.payload.numel()
+        for chunk in self.message:
+            yield self._merged(chunk, self.received[:, start : start + chunk.packer.payload_bytes])
+            start += chunk.payload.numel()
 
-    def _merged(self, parcel: Parcel, payloads: Tensor) -> Tensor:
-        if not parcel.packer.merges:
+    def _merged(self, chunk: Chunk, payloads: Tensor) -> Tensor:
+        if not chunk.packer.merges:
             return payloads
-        with self.journey.clock.time("merge", self.index):
-            nbytes = parcel.packer.merged_bytes(parcel.packer.num_granules)
-            sums = self.journey.scratch.take("sums", nbytes)
-            parcel.packer.merge(payloads, parcel.agreed, sums)
+        with self.transport.clock.time("merge", self.index):
+            nbytes = chunk.packer.merged_bytes(chunk.packer.num_granules)
+            sums = self.transport.scratch.take("sums", nbytes)
+            chunk.packer.merge(payloads, chunk.shared, sums)
             return sums.unsqueeze(0)
 
 
@@ -199,79 +201,72 @@ class Sharded(Route):
         gathered = aligned(_merged_bytes(packer, world))
         return all_to_all_bytes(self.payload_bytes(packer, world), world) + all_gather_bytes(gathered, world)
 
-    def send(self, message: Message, index: int, journey: Journey) -> Trip:
-        return _ShardedTrip(message, index, journey)
+    def send(self, message: Message, index: int, transport: Transport) -> Handle:
+        return _ShardedHandle(message, index, transport)
 
 
-class _ShardedTrip(Trip):
+class _ShardedHandle(Handle):
     """Two legs: shards to their owners, then sums to everybody."""
 
-    def __init__(self, message: Message, index: int, journey: Journey) -> None:
-        self.message, self.index, self.journey = message, index, journey
-        self.world = journey.group.size
+    def __init__(self, message: Message, index: int, transport: Transport) -> None:
+        self.message, self.index, self.transport = message, index, transport
+        self.world = transport.group.size
         self.gathered: Tensor
-        with journey.clock.time("travel", index):
-            rows = self._rows()
-            self.received = self._take("received", rows.numel())
-            self.pending: Pending = journey.group.all_to_all(rows, self.received)
+        with transport.clock.time("travel", index):
+            rows = message[0].payload.view(self.world, -1) if len(message) == 1 else self._rows()
+            self.received = transport.scratch.take(f"received {index}", rows.numel()).view(self.world, -1)
+            self.pending: Pending = transport.group.all_to_all(rows, self.received)
 
     def merge(self) -> None:
         """Wait for the shards this rank owns, add them up, and start the all-gather."""
-        with self.journey.clock.time("travel", self.index):
+        with self.transport.clock.time("travel", self.index):
             self.pending.wait()
-        with self.journey.clock.time("merge", self.index):
+        with self.transport.clock.time("merge", self.index):
             owned = self._merge_owned()
-        with self.journey.clock.time("travel", self.index):
-            self.gathered = self._take("gathered", owned.numel() * self.world)
-            self.pending = self.journey.group.all_gather(owned, self.gathered)
+        with self.transport.clock.time("travel", self.index):
+            room = self.transport.scratch.take(f"gathered {self.index}", owned.numel() * self.world)
+            self.gathered = room.view(self.world, -1)
+            self.pending = self.transport.group.all_gather(owned, self.gathered)
 
     def arrive(self) -> Iterator[Tensor]:
-        with self.journey.clock.time("travel", self.index):
+        with self.transport.clock.time("travel", self.index):
             self.pending.wait()
         start = 0
-        for parcel in self.message:
-            nbytes = _merged_bytes(parcel.packer, self.world)
+        for chunk in self.message:
+            nbytes = _merged_bytes(chunk.packer, self.world)
             yield self.gathered[:, start : start + nbytes]
             start += aligned(nbytes)
 
     def _rows(self) -> Tensor:
-        """Row r holds what goes to rank r: its shard of every parcel."""
-        if len(self.message) == 1:
-            return self.message[0].payload.view(self.world, -1)
-        rows = self._take("message", sum(parcel.payload.numel() for parcel in self.message))
+        """Row r holds what goes to rank r: its shard of every chunk."""
+        nbytes = sum(chunk.payload.numel() for chunk in self.message)
+        rows = self.transport.scratch.take(f"message {self.index}", nbytes).view(self.world, -1)
         start = 0
-        for parcel in self.message:
-            shard = _shard_bytes(parcel.packer, self.world)
-            rows[:, start : start + shard] = parcel.payload.view(self.world, -1)
+        for chunk in self.message:
+            shard = _shard_bytes(chunk.packer, self.world)
+            rows[:, start : start + shard] = chunk.payload.view(self.world, -1)
             start += shard
         return rows
 
     def _merge_owned(self) -> Tensor:
-        sizes = [_merged_bytes(parcel.packer, self.world) for parcel in self.message]
-        owned = self.journey.scratch.take(f"owned {self.index}", sum(map(aligned, sizes)))
+        sizes = [_merged_bytes(chunk.packer, self.world) for chunk in self.message]
+        owned = self.transport.scratch.take(f"owned {self.index}", sum(map(aligned, sizes)))
         start = shard_start = 0
-        for parcel, size in zip(self.message, sizes, strict=True):
-            shard = _shard_bytes(parcel.packer, self.world)
+        for chunk, size in zip(self.message, sizes, strict=True):
+            shard = _shard_bytes(chunk.packer, self.world)
             payloads, sums = self.received[:, shard_start : shard_start + shard], owned[start : start + size]
-            parcel.packer.merge(payloads, parcel.agreed, sums)
+            chunk.packer.merge(payloads, chunk.shared, sums)
             owned[start + size : start + aligned(size)] = 0
             start, shard_start = start + aligned(size), shard_start + shard
         return owned
 
-    def _take(self, name: str, nbytes: int) -> Tensor:
-        return self.journey.scratch.take(f"{name} {self.index}", nbytes).view(self.world, -1)
-
-
-def _shard_granules(packer: Packer, world: int) -> int:
-    return -(-packer.num_granules // world)
-
 
 def _shard_bytes(packer: Packer, world: int) -> int:
-    return _shard_granules(packer, world) * packer.granule_bytes
+    return -(-packer.num_granules // world) * packer.granule_bytes
 
 
 def _merged_bytes(packer: Packer, world: int) -> int:
-    return packer.merged_bytes(_shard_granules(packer, world))
+    return packer.merged_bytes(-(-packer.num_granules // world))
 
 
 ROUTES: Mapping[str, Route] = MappingProxyType(

@@ -28,11 +28,12 @@ class Walk:
 
     modules: list[str] = field(default_factory=list)
     calls: dict[tuple[str, str], str] = field(default_factory=dict)  # (caller, callee) to the function called
+    over: bool = False
     functions: list[str] = field(default_factory=list)  # by first entry, with their module
 
     def trace(self, frame: FrameType, event: str, _: object) -> None:
         callee = module_of(frame)
-        if event != "call" or callee is None:
+        if event != "call" or callee is None or self.over:
             return
         function = f"{callee}: {frame.f_code.co_qualname}"
         if function not in self.functions and not function.endswith(">"):  # comprehensions, lambdas
@@ -79,6 +80,7 @@ def walk_of(codec: str) -> Walk:
                 model(torch.randn(8, 64)).sum().backward()
                 sys.setprofile(None)
             compressor.wait()
+            walk.over = True  # what closes the compressor is not part of the walk
     finally:
         threading.setprofile(None)  # type: ignore[arg-type]
         dist.destroy_process_group()

@@ -16,7 +16,7 @@ from training import Wrapped, batch, descend, loss_of, mlp, normed, wrap
 
 import thinwire as tw
 from thinwire.clock import TRAINING
-from thinwire.exchange.in_flight import Parcel
+from thinwire.exchange.in_flight import Chunk
 from thinwire.groups import torch as torch_group
 
 FATAL_STEP = 2  # by then the buckets have been rebuilt
@@ -93,7 +93,7 @@ def broken_encode(victim: int, codec: str, **options: Any) -> Met:
 
     def before_fatal(net: nn.Module) -> None:
         if dist.get_rank() == victim:
-            Parcel.encode = _raise  # type: ignore[assignment,method-assign]
+            Chunk.encode = _raise  # type: ignore[assignment,method-assign]
 
     return meet(wrap(mlp(), codec, **options), before_fatal)
 

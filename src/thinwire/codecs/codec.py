@@ -142,7 +142,7 @@ class Codec:
         """How payloads of several ranks become one: by the coder, unless a stage selects."""
         return self.coder.merge if self.selecting is None else Merge.GATHER
 
-    @property
+    @cached_property
     def own_dtype(self) -> bool:
         """True if a tensor travels as it is, in its own dtype."""
         return self.coder.own_dtype and len(self.links) == 1
@@ -157,7 +157,7 @@ class Codec:
         """The memory it asks for: that of the first link that drops something for good."""
         return next((link.memory for link in self.links if link.memory != "none"), "none")
 
-    @property
+    @cached_property
     def learns(self) -> bool:
         """True if a stage learns from the means."""
         return any(stage.learns for stage in self.stages)
@@ -195,6 +195,13 @@ class Codec:
     def dense_steps(self) -> int:
         """Steps before the first compressed one, in which everything is sent."""
         return max(link.dense_steps for link in self.links)
+
+    @cached_property
+    def has_phases(self) -> bool:
+        """Whether what it sends can change from one step to another."""
+        return bool(self.dense_steps) or any(
+            type(stage).phase is not Stage.phase for stage in self._all_stages
+        )
 
     def starts(self, step: int) -> bool:
         """Whether a step belongs to its dense start: what selects and codes is left out, floats add up."""

@@ -12,7 +12,7 @@ from thinwire.clock import COMPARE, PREPARE, Clock
 from thinwire.codecs.coder import Context
 from thinwire.codecs.stage import Learned
 from thinwire.errors import PlanError
-from thinwire.exchange.in_flight import Feedback, Load, Transit
+from thinwire.exchange.in_flight import Feedback, InFlight, InFlightByChunks, Load
 from thinwire.exchange.statistics import ERROR_EVERY, Statistics
 from thinwire.feedback.base import Memory, is_finite
 from thinwire.feedback.residual import LEFTOVER, Leftover
@@ -23,7 +23,7 @@ from thinwire.groups.wrappers import Metered
 from thinwire.kernels import Kernels, pick
 from thinwire.plans.lane import Lane, lanes_digest, step_bytes
 from thinwire.plans.plan import Plan
-from thinwire.routes import Journey, Route
+from thinwire.routes import Route, Transport
 from thinwire.schedules.base import RECORD_BYTES, Observation, read_records
 from thinwire.schedules.table import Steering
 from thinwire.tensors import Key, Layout, Scratch
@@ -116,9 +116,9 @@ class Engine:
         self.learned: Learned = {}  # by stages, from the means
         self.finite_steps = 0  # phases go by these: a step that GradScaler skips is nobody's sample
         self.steering = Steering(plan.control, plan.theta)
-        self._journey = Journey(self.group, Scratch(device), self.clock)
+        self._transport = Transport(self.group, Scratch(device), self.clock)
         self._unfinite: set[Layout] = set()  # buckets of this step with a mean that is not finite
-        self._lessons: list[tuple[Bucket, Transit]] = []  # means to learn from, if the step is finite
+        self._lessons: list[tuple[Bucket, InFlight]] = []  # means to learn from, if the step is finite
         self._lanes: dict[tuple[Layout, float, tuple[str, ...]], list[Lane]] = {}
         self._steered = False  # the strength of this step is decided
         self._gentler = plan, 1.0, plan  # a plan, a strength, and the plan at that strength
@@ -136,22 +136,25 @@ class Engine:
         All of a step is believed at its end (`end_step`), if every mean in it is finite.
         """
         self.clock.current = PREPARE
-        self._steer()
-        lanes = self._lanes_of(bucket.layout)
+        if self.plan.control is not None and not self._steered:
+            self._steer()
+        lanes = self._bind_lanes(bucket.layout)
         self.statistics.count_exchange(lanes)
-        self.leftover.before(bucket.buffer, bucket.layout.pieces(), bucket.loss_scale)
-        wide = bucket.wide(lanes, self._journey.scratch)
-        transits = [self._transit(bucket, lane, index, wide) for index, lane in enumerate(lanes)]
-        self._transform(transits)
-        self._agree(transits)
-        for route, members in _by_route(transits).items():
-            self._travel(route, members)
-        for transit in transits:
-            self._finish(transit, bucket)
+        if self.leftover:
+            self.leftover.before(bucket.buffer, bucket.layout.pieces(), bucket.loss_scale)
+        flights = self._launch(bucket, lanes)
+        self._transform(flights)
+        self._share_context(flights)
+        for route in dict.fromkeys(lane.route for lane in lanes):
+            self._travel(route, [flight for flight in flights if flight.lane.route is route])
+        for flight in flights:
+            self._finish(flight, bucket)
 
     def join(self, plan: Plan) -> None:
         """More tensors, those of a bucket never seen before; called by the thread that exchanges."""
         self.plan = self.plan.joined(plan)
+        for entry in plan.entries:
+            self.memory(entry.memory)
 
     def switch(self, plan: Plan, group: Group | None = None) -> None:
         """Another plan from the next step on, collective; what was held back joins that step's gradients.
@@ -188,7 +191,7 @@ class Engine:
     def pass_step(self, layouts: Sequence[Layout]) -> None:
         """A step whose buckets went another way, as they are: it is counted like an exchange."""
         for layout in layouts:
-            lanes = self._lanes_of(layout)
+            lanes = self._bind_lanes(layout)
             self.statistics.count_exchange(lanes)
             self.group.count("all_reduce", step_bytes(lanes))
         self.end_step()
@@ -203,8 +206,8 @@ class Engine:
         for memory in self.memories.values():
             memory.commit() if finite else memory.forget()
         if finite:
-            for bucket, transit in self._lessons:  # the mean is still in its bucket
-                transit.numbers.learn(bucket.wide([transit.lane], self._journey.scratch))
+            for bucket, flight in self._lessons:  # the mean is still in its bucket
+                flight.learn(bucket.wide([flight.lane], self._transport.scratch))
         self._lessons.clear()
         self.step += 1
         self.finite_steps += int(finite)
@@ -219,7 +222,7 @@ class Engine:
         """
         for memory in self.memories.values():
             memory.forget(layout.names)
-        self._lessons = [(bucket, transit) for bucket, transit in self._lessons if bucket.layout != layout]
+        self._lessons = [(bucket, flight) for bucket, flight in self._lessons if bucket.layout != layout]
         (self._unfinite.discard if finite else self._unfinite.add)(layout)
 
     def compare_digests(self, digest: bytes, what: str) -> None:
@@ -261,12 +264,10 @@ class Engine:
     @property
     def buffer_bytes(self) -> int:
         """What the exchange itself takes besides memories: buffers that are used again."""
-        return self._journey.scratch.nbytes
+        return self._transport.scratch.nbytes
 
     def _steer(self) -> None:
         """Before the first bucket of a step all ranks decide, from the same numbers, how strong it is."""
-        if self._steered or self.plan.control is None:
-            return
         told = self.observations() if self.steering.listens else [Observation()]
         self.clock.current = COMPARE  # if they disagree all ranks know it, and all raise
         if self.steering.decide(told, self.group.global_rank, self.step):
@@ -274,6 +275,22 @@ class Engine:
             self.statistics.forget_lanes()
         self.clock.current = PREPARE
         self._steered = True
+
+    def _bind_lanes(self, layout: Layout) -> list[Lane]:
+        """The lanes of a bucket in this step; collective where they are new: all ranks compare them.
+
+        Cached by what these tensors alone are like: all ranks find them, or none.
+        """
+        plan, strength = self.plan, 1.0
+        if plan.control is not None:
+            plan, strength = self._plan_now(), self.steering.strength
+        phases = plan.phases(self.finite_steps, self.learned, layout.names) if plan.has_phases else ()
+        lanes = self._lanes.get((layout, strength, phases))
+        if lanes is None:
+            lanes = plan.lanes(layout, self.context, self.finite_steps, self.learned, self.part_numel)
+            self.compare_digests(lanes_digest(lanes), "buckets or codecs")
+            self._lanes[layout, strength, phases] = lanes
+        return lanes
 
     def _plan_now(self) -> Plan:
         """The plan at the strength of this step."""
@@ -283,93 +300,81 @@ class Engine:
             self._gentler = self.plan, strength, self.plan.at_strength(strength)
         return self._gentler[2]
 
-    def _lanes_of(self, layout: Layout) -> list[Lane]:
-        """Cached by what these tensors alone are like: all ranks find them, or all compare them anew."""
-        plan = self._plan_now()
-        key = layout, self.steering.strength, plan.phases(self.finite_steps, self.learned, layout.names)
-        lanes = self._lanes.get(key)
-        if lanes is None:
-            lanes = plan.lanes(layout, self.context, self.finite_steps, self.learned, self.part_numel)
-            self.compare_digests(lanes_digest(lanes), "buckets or codecs")
-            self._lanes[key] = lanes
-        return lanes
-
-    def _transit(self, bucket: Bucket, lane: Lane, index: int, wide: Tensor) -> Transit:
-        phase = lane.bound.phase
-        measured = not lane.codec.own_dtype and self.statistics.wants_error(self.step, phase)
-        statistics = self.statistics if measured else None
-        strength = 0.0 if lane.codec.starts(lane.step) else self.steering.strength
-        feedback = Feedback(self.memory(lane.memory), bucket.loss_scale, statistics, strength)
+    def _launch(self, bucket: Bucket, lanes: Sequence[Lane]) -> list[InFlight]:
+        """The lanes of a bucket with their gradients, joined by what was held back of them."""
+        scratch, flights = self._transport.scratch, []
+        wide = bucket.wide(lanes, scratch)
         key = Key(self.seed, self.step, self.group.rank)
-        x = bucket.buffer if lane.codec.own_dtype else wide
         watched = self.plan.remembers or bool(self.leftover)
-        load = Load(lane, x, index, feedback, key, self._journey.scratch, watched)
-        return Transit(load)
+        for index, lane in enumerate(lanes):
+            own_dtype = lane.codec.own_dtype
+            measured = not own_dtype and self.statistics.wants_error(self.step, lane.bound.phase)
+            starts = lane.codec.has_phases and lane.codec.starts(lane.step)
+            strength = 0.0 if starts else self.steering.strength
+            memory, statistics = self.memories[lane.memory], self.statistics if measured else None
+            feedback = Feedback(memory, bucket.loss_scale, statistics, strength)
+            x = bucket.buffer if own_dtype else wide
+            kind = InFlight if lane.bound.ranged is None else InFlightByChunks
+            flights.append(kind(Load(lane, x, index, feedback, key, scratch, watched)))
+        return flights
 
-    def _transform(self, transits: Sequence[Transit]) -> None:
+    def _transform(self, flights: Sequence[InFlight]) -> None:
         """Runs the stages, all lanes in step; what stages want summed is added over all ranks on the way."""
-        for depth in range(max(transit.num_stages for transit in transits)):
-            staged = [transit for transit in transits if depth < transit.num_stages]
+        for depth in range(max(len(flight.bound.stages) for flight in flights)):
+            staged = [flight for flight in flights if depth < len(flight.bound.stages)]
             with self.clock.time("encode"):
-                own = [transit.numbers.summands(depth) for transit in staged]
+                own = [flight.summands(depth) for flight in staged]
                 numbers = torch.cat(own)
             if numbers.numel():
                 with self.clock.time("agree"):
                     sum_in_order(self.group, numbers)
             with self.clock.time("encode"):
                 sums = torch.split(numbers, [mine.numel() for mine in own])
-                for transit, agreed in zip(staged, sums, strict=True):
-                    transit.numbers.transform(depth, agreed)
+                for flight, total in zip(staged, sums, strict=True):
+                    flight.transform(depth, total)
 
-    def _agree(self, transits: Sequence[Transit]) -> None:
-        """One maximum for all lanes of the bucket."""
+    def _share_context(self, flights: Sequence[InFlight]) -> None:
+        """One maximum over all ranks for all lanes of the bucket: the scales that they encode under."""
         with self.clock.time("encode"):
-            own = [transit.numbers.maxima() for transit in transits]
+            own = [flight.maxima() for flight in flights]
             words = torch.cat(own)
         if words.numel():
             with self.clock.time("agree"):
                 self.group.all_reduce_max(words).wait()
         maxima = torch.split(words, [mine.numel() for mine in own])
-        for transit, agreed in zip(transits, maxima, strict=True):
-            transit.agreed = agreed
+        for flight, shared in zip(flights, maxima, strict=True):
+            flight.shared = shared
 
-    def _travel(self, route: Route, transits: Sequence[Transit]) -> None:
+    def _travel(self, route: Route, flights: Sequence[InFlight]) -> None:
         """While one message travels the next is encoded, and what arrived first is decoded."""
-        messages = route.messages([transit.parcels(self.group.size) for transit in transits])
-        trips = []
+        messages = route.messages([flight.chunks(self.group.size) for flight in flights])
+        handles = []
         for index, message in enumerate(messages):
             with self.clock.time("encode", index):
-                for parcel in message:
-                    parcel.encode()
-                    if route.in_place:  # now: the sums take the payload's place
-                        parcel.keep()
-            trips.append(route.send(message, index, self._journey))
+                for chunk in message:
+                    chunk.encode()
+                    if chunk.noted and route.in_place:  # now: the sums take the payload's place
+                        chunk.keep()
+            handles.append(route.send(message, index, self._transport))
             with self.clock.time("encode", index):
-                for parcel in message:
-                    if not route.in_place:
-                        parcel.keep()
-        for trip in trips:
-            trip.merge()
-        for index, (message, trip) in enumerate(zip(messages, trips, strict=True)):
-            for parcel, sums in zip(message, trip.arrive(), strict=True):
+                for chunk in message:
+                    if chunk.noted and not route.in_place:
+                        chunk.keep()
+        for handle in handles:
+            handle.merge()
+        for index, (message, handle) in enumerate(zip(messages, handles, strict=True)):
+            for chunk, sums in zip(message, handle.arrive(), strict=True):
                 with self.clock.time("decode", index):
-                    parcel.decode(sums)
+                    chunk.decode(sums)
 
-    def _finish(self, transit: Transit, bucket: Bucket) -> None:
+    def _finish(self, flight: InFlight, bucket: Bucket) -> None:
         """Undoes the stages and fills the bucket; what is to be learnt waits for the end of the step."""
         with self.clock.time("decode"):
-            transit.finish()
-            if not transit.finite:
+            flight.finish()
+            if not flight.finite:
                 self._unfinite.add(bucket.layout)
-            if transit.load.x is not bucket.buffer:
-                for piece in transit.lane.layout.slices:
-                    bucket.put(piece, transit.load.x[piece])
-            if transit.lane.codec.learns:
-                self._lessons.append((bucket, transit))
-
-
-def _by_route(transits: Sequence[Transit]) -> dict[Route, list[Transit]]:
-    routes: dict[Route, list[Transit]] = {}
-    for transit in transits:
-        routes.setdefault(transit.lane.route, []).append(transit)
-    return routes
+            if flight.load.x is not bucket.buffer:
+                for piece in flight.lane.layout.slices:
+                    bucket.put(piece, flight.load.x[piece])
+            if flight.lane.codec.learns:
+                self._lessons.append((bucket, flight))

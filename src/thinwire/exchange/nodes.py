@@ -83,17 +83,10 @@ class Alone(Node):
     def bytes_sent(self) -> int:
         return 0
 
-    def exchange(self, engine: Engine, bucket: Bucket) -> None:
-        engine.exchange(bucket)
-
-    def end_step(self, engine: Engine) -> None:
-        engine.end_step()
-
-    def switch(self, engine: Engine, plan: Plan) -> None:
-        engine.switch(plan)
-
-    def adopt(self, engine: Engine, plan: Plan) -> None:
-        engine.adopt(plan)
+    exchange = staticmethod(Engine.exchange)  # type: ignore[assignment]
+    end_step = staticmethod(Engine.end_step)  # type: ignore[assignment]
+    switch = staticmethod(Engine.switch)  # type: ignore[assignment]
+    adopt = staticmethod(Engine.adopt)  # type: ignore[assignment]
 
     def owes(self, engine: Engine) -> bool:
         return bool(engine.leftover)

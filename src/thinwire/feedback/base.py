@@ -90,8 +90,6 @@ class Memory(ABC):
 
     adds: ClassVar[bool] = False  # True: `before` only adds what is held, which so can be sent by any codec
 
-    strength: float = 1.0  # of the codec of the pieces at hand; set before `after` is called
-
     rates: Mapping[str, float] = MappingProxyType({})  # the learning rate of every tensor in this step
 
     uses_rates: bool = False  # True: `rates` must be known
@@ -108,8 +106,19 @@ class Memory(ABC):
         """Lets what was held back join these pieces of x, in place."""
 
     @abstractmethod
-    def after(self, x: Tensor, own: Tensor, base: int, pieces: Sequence[Piece], loss_scale: float) -> None:
-        """Takes note of what was meant to be sent (x) and what was (own, which begins at element `base`)."""
+    def after(
+        self,
+        x: Tensor,
+        own: Tensor,
+        base: int,
+        pieces: Sequence[Piece],
+        loss_scale: float,
+        strength: float = 1.0,
+    ) -> None:
+        """Takes note of what was meant to be sent (x) and what was (own, which begins at element `base`).
+
+        `strength`: the compression level of the codec, 0 in a dense start.
+        """
 
     def received(self, mean: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:  # noqa: B027
         """Sees the mean over all ranks, and may change it, on all ranks alike."""
@@ -159,7 +168,15 @@ class NoMemory(Memory):
     def before(self, x: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:
         pass
 
-    def after(self, x: Tensor, own: Tensor, base: int, pieces: Sequence[Piece], loss_scale: float) -> None:
+    def after(
+        self,
+        x: Tensor,
+        own: Tensor,
+        base: int,
+        pieces: Sequence[Piece],
+        loss_scale: float,
+        strength: float = 1.0,
+    ) -> None:
         pass
 
 

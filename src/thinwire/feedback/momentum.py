@@ -78,7 +78,15 @@ class Momentum(Memory):
             old = self.pages.old(piece) or {U: torch.zeros_like(g), V: torch.zeros_like(g)}
             self._accumulate(g, self._rated(old, piece.name), self.pages.room(piece, x), loss_scale)
 
-    def after(self, x: Tensor, own: Tensor, base: int, pieces: Sequence[Piece], loss_scale: float) -> None:
+    def after(
+        self,
+        x: Tensor,
+        own: Tensor,
+        base: int,
+        pieces: Sequence[Piece],
+        loss_scale: float,
+        strength: float = 1.0,
+    ) -> None:
         for piece in pieces:
             room, sent = self.pages.room(piece, x), own[piece.moved(base)]
             rate = self.rate(piece.name)
@@ -90,7 +98,7 @@ class Momentum(Memory):
                 room[V].mul_(rate / loss_scale)
             elif loss_scale != 1.0:
                 room[V].div_(loss_scale)
-            if self.options.mask and self.strength == 1:
+            if self.options.mask and strength == 1:
                 room[U].masked_fill_(sent != 0, 0.0)
 
     def _rated(self, old: Held, name: str) -> Held:

@@ -52,7 +52,15 @@ class Residual(Memory):
             if old is not None and rate:
                 x[piece.where].add_(old[E], alpha=loss_scale / rate)
 
-    def after(self, x: Tensor, own: Tensor, base: int, pieces: Sequence[Piece], loss_scale: float) -> None:
+    def after(
+        self,
+        x: Tensor,
+        own: Tensor,
+        base: int,
+        pieces: Sequence[Piece],
+        loss_scale: float,
+        strength: float = 1.0,
+    ) -> None:
         for piece in pieces:
             meant, rate = x[piece.where], self.rate(piece.name)
             if rate == 0 or (not self.undo and not is_finite(meant)):
@@ -100,7 +108,15 @@ class Leftover(Memory):
                 x[piece.where].add_(old[E].to(x.dtype), alpha=loss_scale)
                 self._joined.add(piece.name)
 
-    def after(self, x: Tensor, own: Tensor, base: int, pieces: Sequence[Piece], loss_scale: float) -> None:
+    def after(
+        self,
+        x: Tensor,
+        own: Tensor,
+        base: int,
+        pieces: Sequence[Piece],
+        loss_scale: float,
+        strength: float = 1.0,
+    ) -> None:
         pass
 
     def commit(self) -> None:
@@ -140,7 +156,15 @@ class Ef21(Memory):
             if old is not None:
                 x[piece.where].sub_(old[H] + old[D], alpha=loss_scale)
 
-    def after(self, x: Tensor, own: Tensor, base: int, pieces: Sequence[Piece], loss_scale: float) -> None:
+    def after(
+        self,
+        x: Tensor,
+        own: Tensor,
+        base: int,
+        pieces: Sequence[Piece],
+        loss_scale: float,
+        strength: float = 1.0,
+    ) -> None:
         for piece in pieces:
             room, old = self.pages.room(piece, x), self.pages.old(piece)
             torch.div(own[piece.moved(base)], loss_scale, out=room[D])  # c_i; `received` makes it d_i

@@ -32,28 +32,26 @@ class Collectives(Group):
         return self._ranks[rank]
 
     def all_reduce(self, tensor: Tensor) -> Pending:
-        return _pending(dist.all_reduce(tensor, group=self._group, async_op=True))
+        return dist.all_reduce(tensor, group=self._group, async_op=True) or Done()
 
     def all_reduce_max(self, words: Tensor) -> Pending:
         if words.nbytes > SMALL_BYTES:
             maximum = dist.ReduceOp.MAX
-            return _pending(dist.all_reduce(words, op=maximum, group=self._group, async_op=True))
+            return dist.all_reduce(words, op=maximum, group=self._group, async_op=True) or Done()
         received = torch.empty(self.size, words.numel(), dtype=words.dtype, device=words.device)
-        return _Then(self._to_everyone(words, received), lambda: torch.amax(received, dim=0, out=words))
+        sent = self.all_to_all(words.expand(self.size, -1).contiguous(), received)
+        return _Then(sent, lambda: torch.amax(received, dim=0, out=words))
 
     def all_to_all(self, send: Tensor, receive: Tensor) -> Pending:
-        return _pending(dist.all_to_all_single(receive, send, group=self._group, async_op=True))
+        return dist.all_to_all_single(receive, send, group=self._group, async_op=True) or Done()
 
     def all_gather(self, send: Tensor, receive: Tensor) -> Pending:
         if send.nbytes <= SMALL_BYTES:
-            return self._to_everyone(send, receive)
-        return _pending(_all_gather(receive.view(-1), send, group=self._group, async_op=True))
+            return self.all_to_all(send.expand(self.size, -1).contiguous(), receive)
+        return _all_gather(receive.view(-1), send, group=self._group, async_op=True) or Done()
 
     def broadcast(self, tensor: Tensor) -> Pending:
-        return _pending(dist.broadcast(tensor, src=self._ranks[0], group=self._group, async_op=True))
-
-    def _to_everyone(self, send: Tensor, receive: Tensor) -> Pending:
-        return self.all_to_all(send.expand(self.size, -1).contiguous(), receive)
+        return dist.broadcast(tensor, src=self._ranks[0], group=self._group, async_op=True) or Done()
 
 
 class _Then:
@@ -65,10 +63,6 @@ class _Then:
     def wait(self) -> None:
         self._act.wait()
         self._finish()
-
-
-def _pending(work: dist.Work | None) -> Pending:
-    return work if work is not None else Done()
 
 
 def sum_in_order(group: Group, numbers: Tensor) -> None:

@@ -133,7 +133,8 @@ class TorchGroup(Collectives):
             return
         with self._witness.news:
             self._outside = False
-            self._witness.roll.begin()
+            if self._witness.roll.begin():
+                return
             passed_by, waits = self._witness.roll.passed_by, bool(self._witness.roll.awaited)
         if passed_by is not None:
             raise RuntimeError(f"another rank waits in {passed_by.what}")

@@ -37,7 +37,7 @@ class RollCall:
 
     >>> roll = RollCall(rank=1, ranks=range(2))
     >>> roll.heard(0, Call("state_dict(gather=True)", 0)); roll.passed_by  # rank 1 may still call it
-    >>> roll.begin(); roll.passed_by
+    >>> _ = roll.begin(); roll.passed_by
     Call(what='state_dict(gather=True)', begun=0)
     >>> roll.absent()
     ('state_dict(gather=True)', [1])
@@ -60,9 +60,10 @@ class RollCall:
         """A peer has called it."""
         self._calls[rank].append(call)
 
-    def begin(self) -> None:
-        """This rank begins an exchange."""
+    def begin(self) -> bool:
+        """This rank begins an exchange; whether all calls so far were made by all ranks, and alike."""
         self._begun += 1
+        return self._stuck is None and all(len(calls) == self._settled for calls in self._calls.values())
 
     def wait_elsewhere(self) -> None:
         """This rank waits for the others in another collective, and will not come to their call."""

@@ -27,50 +27,28 @@ from thinwire.texts import parse_rate
 
 
 class WrappedGroup(Group):
-    """Hands every act on; `act` sees its name and the bytes this rank sends in it."""
+    """Hands every collective on to the group it wraps."""
 
     def __init__(self, inner: Group) -> None:
         self.inner, self.rank, self.size = inner, inner.rank, inner.size
-
-    @abstractmethod
-    def act(self, name: str, nbytes: int, start: Callable[[], Pending]) -> Pending:
-        """Starts one act."""
 
     def connect(self) -> None:
         self.inner.connect()
 
     def all_reduce(self, tensor: Tensor) -> Pending:
-        return self.act(
-            "all_reduce", all_reduce_bytes(tensor.nbytes, self.size), lambda: self.inner.all_reduce(tensor)
-        )
+        return self.inner.all_reduce(tensor)
 
     def all_reduce_max(self, words: Tensor) -> Pending:
-        return self.act(
-            "all_reduce_max",
-            all_reduce_max_bytes(words.nbytes, self.size),
-            lambda: self.inner.all_reduce_max(words),
-        )
+        return self.inner.all_reduce_max(words)
 
     def all_to_all(self, send: Tensor, receive: Tensor) -> Pending:
-        return self.act(
-            "all_to_all",
-            all_to_all_bytes(send.nbytes, self.size),
-            lambda: self.inner.all_to_all(send, receive),
-        )
+        return self.inner.all_to_all(send, receive)
 
     def all_gather(self, send: Tensor, receive: Tensor) -> Pending:
-        return self.act(
-            "all_gather",
-            all_gather_bytes(send.nbytes, self.size),
-            lambda: self.inner.all_gather(send, receive),
-        )
+        return self.inner.all_gather(send, receive)
 
     def broadcast(self, tensor: Tensor) -> Pending:
-        return self.act(
-            "broadcast",
-            broadcast_bytes(tensor.nbytes, self.rank, self.size),
-            lambda: self.inner.broadcast(tensor),
-        )
+        return self.inner.broadcast(tensor)
 
     def part(self, ranks: Sequence[int], inside: bool = False) -> Group:
         return self.inner.part(ranks, inside)
@@ -161,9 +139,53 @@ class Metered(WrappedGroup):
         self.calls[name] += 1
         self.aside_bytes += nbytes if self._aside else 0
 
-    def act(self, name: str, nbytes: int, start: Callable[[], Pending]) -> Pending:
-        self.count(name, nbytes)
-        return start()
+    def all_reduce(self, tensor: Tensor) -> Pending:
+        self.count("all_reduce", all_reduce_bytes(tensor.nbytes, self.size))
+        return self.inner.all_reduce(tensor)
+
+    def all_reduce_max(self, words: Tensor) -> Pending:
+        self.count("all_reduce_max", all_reduce_max_bytes(words.nbytes, self.size))
+        return self.inner.all_reduce_max(words)
+
+    def all_to_all(self, send: Tensor, receive: Tensor) -> Pending:
+        self.count("all_to_all", all_to_all_bytes(send.nbytes, self.size))
+        return self.inner.all_to_all(send, receive)
+
+    def all_gather(self, send: Tensor, receive: Tensor) -> Pending:
+        self.count("all_gather", all_gather_bytes(send.nbytes, self.size))
+        return self.inner.all_gather(send, receive)
+
+    def broadcast(self, tensor: Tensor) -> Pending:
+        self.count("broadcast", broadcast_bytes(tensor.nbytes, self.rank, self.size))
+        return self.inner.broadcast(tensor)
+
+
+class Observed(WrappedGroup):
+    """`observe` sees every collective: its name, the bytes this rank sends in it, and how to start it."""
+
+    @abstractmethod
+    def observe(self, name: str, nbytes: int, start: Callable[[], Pending]) -> Pending:
+        """Starts one collective."""
+
+    def all_reduce(self, tensor: Tensor) -> Pending:
+        nbytes = all_reduce_bytes(tensor.nbytes, self.size)
+        return self.observe("all_reduce", nbytes, lambda: self.inner.all_reduce(tensor))
+
+    def all_reduce_max(self, words: Tensor) -> Pending:
+        nbytes = all_reduce_max_bytes(words.nbytes, self.size)
+        return self.observe("all_reduce_max", nbytes, lambda: self.inner.all_reduce_max(words))
+
+    def all_to_all(self, send: Tensor, receive: Tensor) -> Pending:
+        nbytes = all_to_all_bytes(send.nbytes, self.size)
+        return self.observe("all_to_all", nbytes, lambda: self.inner.all_to_all(send, receive))
+
+    def all_gather(self, send: Tensor, receive: Tensor) -> Pending:
+        nbytes = all_gather_bytes(send.nbytes, self.size)
+        return self.observe("all_gather", nbytes, lambda: self.inner.all_gather(send, receive))
+
+    def broadcast(self, tensor: Tensor) -> Pending:
+        nbytes = broadcast_bytes(tensor.nbytes, self.rank, self.size)
+        return self.observe("broadcast", nbytes, lambda: self.inner.broadcast(tensor))
 
 
 @dataclass(frozen=True)
@@ -190,7 +212,7 @@ _HOPS: Mapping[str, Callable[[int], int]] = MappingProxyType(
 )
 
 
-class Emulated(WrappedGroup):
+class Emulated(Observed):
     """Every act takes the link for hops * latency + 8 * bytes / rate; acts under way wait for one another."""
 
     def __init__(self, inner: Group, link: Link) -> None:
@@ -203,7 +225,7 @@ class Emulated(WrappedGroup):
         part = self.inner.part(ranks, inside)
         return part if inside else Emulated(part, self._link)
 
-    def act(self, name: str, nbytes: int, start: Callable[[], Pending]) -> Pending:
+    def observe(self, name: str, nbytes: int, start: Callable[[], Pending]) -> Pending:
         if self.size == 1:
             return start()
         taken_s = _HOPS[name](self.size) * self._link.latency_s + 8 * nbytes / self._bits_per_s
@@ -222,7 +244,7 @@ class _Slow:
         time.sleep(max(0.0, self._over_at - time.monotonic()))
 
 
-class Traced(WrappedGroup):
+class Traced(Observed):
     """Notes every act from its start until somebody has waited for its end.
 
     >>> import torch
@@ -236,7 +258,7 @@ class Traced(WrappedGroup):
         super().__init__(inner)
         self.events: list[Event] = []
 
-    def act(self, name: str, nbytes: int, start: Callable[[], Pending]) -> Pending:
+    def observe(self, name: str, nbytes: int, start: Callable[[], Pending]) -> Pending:
         return _Noted(name, time.perf_counter(), start(), self.events)
 
 

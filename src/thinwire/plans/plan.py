@@ -136,6 +136,11 @@ class Plan:
         """Both plans' tensors in one plan."""
         return replace(self, entries=self.entries + other.entries)
 
+    @functools.cached_property
+    def has_phases(self) -> bool:
+        """Whether some tensor's codec has phases."""
+        return any(entry.codec.has_phases for entry in self.entries)
+
     def phases(
         self, step: int, learned: Learned | None = None, names: Iterable[str] | None = None
     ) -> tuple[str, ...]:

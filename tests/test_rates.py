@@ -93,7 +93,7 @@ def compressor(net: nn.Module) -> Iterator[Compressor]:
 
 def exchange(made: Compressor, net: nn.Module) -> None:
     parameters: list[Tensor] = list(net.parameters())
-    made.exchange(torch.ones(sum(p.numel() for p in parameters)), parameters, True, lambda: None)
+    made.queue.exchange(torch.ones(sum(p.numel() for p in parameters)), parameters, True, lambda: None)
     made.wait()
 
 

@@ -28,7 +28,7 @@ def run(codec: str, steps: int, look: Callable[[Compressor], T], world: int = 2)
             for step in range(steps):
                 generator = torch.Generator().manual_seed(10 * step + group.rank)
                 buffer = torch.randn(sum(p.numel() for p in parameters), generator=generator)
-                made.exchange(buffer, parameters, True, lambda: None)
+                made.queue.exchange(buffer, parameters, True, lambda: None)
                 made.wait()
             return look(made)
 
@@ -116,7 +116,7 @@ def report_of_dtype(codec: str, net: nn.Module) -> Report:
             for dtype in dict.fromkeys(p.dtype for p in parameters):
                 of_it = [p for p in parameters if p.dtype == dtype]
                 buffer = torch.randn(sum(p.numel() for p in of_it)).to(dtype)
-                made.exchange(buffer, of_it, of_it[-1] is parameters[-1], lambda: None)
+                made.queue.exchange(buffer, of_it, of_it[-1] is parameters[-1], lambda: None)
             made.wait()
             return made.report()
 

@@ -71,7 +71,7 @@ def walk_of(codec: str) -> Walk:
         model = DistributedDataParallel(net)
         threading.setprofile(walk.trace)  # of the worker thread, which compress starts
         with tw.compress(model, codec, keep_dense=()) as compressor:
-            for _ in range(3):
+            for _ in range(5):  # buckets are rebuilt in the second step
                 compressor.wait()
                 walk.modules.clear()
                 walk.calls.clear()

@@ -17,7 +17,7 @@ from training import Wrapped
 from thinwire.auto.autotuner import Pilot
 from thinwire.auto.watch import Passes
 from thinwire.hooks import selector as course_module
-from thinwire.hooks.selector import Piloted
+from thinwire.hooks.selector import AutoSelector
 from thinwire.perf.fit import Forecasts
 
 OTHERS = "*"  # in a table: every choice that it does not name
@@ -76,8 +76,8 @@ class MadeUpHelm:
 def own_clock(it: Wrapped, step_s: Mapping[str, float], link_s: float = 0.01) -> Iterator[Pilot]:
     """Until the block ends a step of this run takes `step_s` of its codec, and a message takes `link_s`."""
     assert it.compressor is not None
-    course = it.compressor.course
-    assert isinstance(course, Piloted)
+    course = it.compressor.auto
+    assert isinstance(course, AutoSelector)
     clock = OwnClock(course.pilot, step_s)
 
     ended = -1  # the last step whose end was noted: every bucket of it says so
@@ -88,7 +88,7 @@ def own_clock(it: Wrapped, step_s: Mapping[str, float], link_s: float = 0.01) ->
             return
         ended = course.pilot.step
         clock.advance(EXCHANGE)
-        Piloted.end_backward(course)
+        AutoSelector.end_backward(course)
         clock.advance(1 - EXCHANGE)
 
     course.end_backward = end_backward  # type: ignore[method-assign]

@@ -63,7 +63,7 @@ def run_away(victim: int) -> Failure | None:
 
 
 def wait_and_raise(compressor: Any) -> None:
-    while compressor._worker._idle.is_set():
+    while compressor.queue.worker._idle.is_set():
         time.sleep(0.001)
     time.sleep(0.05)  # the worker thread is in the middle of a collective by now, and nobody joins it
     raise ZeroDivisionError("the user's own mistake")

@@ -23,7 +23,7 @@ from training import batch, few_steps, fit, loss_of, mlp, wrap
 import thinwire as tw
 from thinwire.auto.autotuner import Stage
 from thinwire.exchange.state import opened
-from thinwire.hooks.selector import Piloted
+from thinwire.hooks.selector import AutoSelector
 
 TWO: dict[str, Any] = {"hierarchy": 2}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -188,8 +188,8 @@ def test_auto_changes_nothing_on_one_host(teams: Teams) -> None:
 def auto_by_itself_on_one_host() -> tuple[int, list[str]]:
     with wrap(mlp(), "auto") as it:
         assert it.compressor is not None
-        course = it.compressor.course
-        assert isinstance(course, Piloted)
+        course = it.compressor.auto
+        assert isinstance(course, AutoSelector)
         fit(it.model, 1)
         return it.compressor.report().per_node, [text for text in course.pilot.choices if "by nodes" in text]
 
@@ -239,8 +239,8 @@ def auto_without_a_link() -> tuple[Tensor, int, list[bool]]:
     """Which steps went DDP's own way: dense ones, but first thinwire sends what a codec held back."""
     with wrap(wide(), "auto", quality="aggressive", **TWO) as it:
         assert it.compressor is not None
-        course = it.compressor.course
-        assert isinstance(course, Piloted)
+        course = it.compressor.auto
+        assert isinstance(course, AutoSelector)
         course.pilot._stage = Stage("dense", 100, 0)  # it does nothing by itself
         fit(it.model, 1)
         passed = []

@@ -14,7 +14,7 @@ from own_clock import own_clock
 from torch import nn
 from training import Wrapped, batch, descend, few_steps, loss_of, wrap
 
-from thinwire.hooks.selector import Piloted
+from thinwire.hooks.selector import AutoSelector
 from thinwire_lab.net.counters import read_counters
 from thinwire_lab.net.netlab import available
 
@@ -82,8 +82,8 @@ def auto_by_itself(most: int, timed: bool) -> tuple[list[str], str, torch.Tensor
         if not timed:
             stack.enter_context(own_clock(it, TABLE))
         assert it.compressor is not None
-        course = it.compressor.course
-        assert isinstance(course, Piloted)
+        course = it.compressor.auto
+        assert isinstance(course, AutoSelector)
         assert "fp16 by nodes" in course.pilot.choices
         course.pilot.choices = ("fp16", "fp16 by nodes")  # one codec, which of its ways is the question
         codecs: list[str] = []

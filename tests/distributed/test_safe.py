@@ -19,7 +19,7 @@ from thinwire.auto.qualities import QUALITIES, candidates
 from thinwire.codecs.coder import Coder, Context, Merge, Packer
 from thinwire.codecs.floats import FloatPacker, runs_of
 from thinwire.exchange.state import opened
-from thinwire.hooks.selector import Piloted
+from thinwire.hooks.selector import AutoSelector
 from thinwire.tensors import Layout
 
 PRICE = 3e5
@@ -38,8 +38,8 @@ class Unscaled(Coder):
 
 
 def pilot_of(compressor: tw.Compressor) -> Pilot:
-    assert isinstance(compressor.course, Piloted)
-    return compressor.course.pilot
+    assert isinstance(compressor.auto, AutoSelector)
+    return compressor.auto.pilot
 
 
 def put_in_force(pilot: Pilot, codec: str) -> None:

@@ -87,7 +87,7 @@ def test_with_everything_sent_and_no_masking_it_is_momentum_sgd(nesterov: bool) 
         for number in range(STEPS):
             gradient = torch.randn(mine.weight.shape, generator=torch.Generator().manual_seed(number))
             step(theirs, plain, gradient.clone())
-            made.exchange(gradient.view(-1), [mine.weight], True, lambda: None)
+            made.queue.exchange(gradient.view(-1), [mine.weight], True, lambda: None)
             made.wait()
             step(mine, own, gradient)
     torch.testing.assert_close(mine.weight.detach(), theirs.weight.detach(), rtol=1e-4, atol=1e-5)

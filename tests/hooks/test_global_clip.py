@@ -55,7 +55,9 @@ def run(buckets: Sequence[Sequence[int]], scale: float = 1.0, place: int = 0) ->
                 flat = torch.cat([scale * own[i].flatten() for i in members])
                 buffer = torch.zeros(flat.numel() + place)[place:].copy_(flat)
                 buffers[k] = buffer
-                made.exchange(buffer, [parameters[i] for i in members], k == len(buckets) - 1, lambda: None)
+                made.queue.exchange(
+                    buffer, [parameters[i] for i in members], k == len(buckets) - 1, lambda: None
+                )
             made.wait()
             parts: dict[int, Tensor] = {}
             for k, members in enumerate(buckets):
@@ -115,9 +117,9 @@ def test_a_backward_pass_that_was_broken_off_leaves_nothing() -> None:
     made.check_optimizer(torch.optim.SGD(parameters, lr=0.1))
     done: list[str] = []
     flats = [torch.ones(p.numel()) for p in parameters]
-    made.exchange(flats[2].clone(), parameters[2:], False, lambda: done.append("broken off"))
-    made.exchange(flats[2], parameters[2:], False, lambda: done.append("first"))
-    made.exchange(torch.cat(flats[:2]), parameters[:2], True, lambda: done.append("last"))
+    made.queue.exchange(flats[2].clone(), parameters[2:], False, lambda: done.append("broken off"))
+    made.queue.exchange(flats[2], parameters[2:], False, lambda: done.append("first"))
+    made.queue.exchange(torch.cat(flats[:2]), parameters[:2], True, lambda: done.append("last"))
     made.wait()
     assert done == ["first", "last"]
     made.close()

@@ -36,7 +36,7 @@ def compressor(net: nn.Module | None, codec: str, memory: str | None = None) -> 
 
 def exchange(made: Compressor, net: nn.Module) -> None:
     parameters: list[Tensor] = list(net.parameters())
-    made.exchange(torch.randn(sum(p.numel() for p in parameters)), parameters, True, lambda: None)
+    made.queue.exchange(torch.randn(sum(p.numel() for p in parameters)), parameters, True, lambda: None)
     made.wait()
 
 

@@ -95,6 +95,7 @@ class TernaryLevels(Levels):
 
     def __init__(self, coder: TernGrad, rows: Rows, limits: Tensor, kernels: TernaryKernels) -> None:
         self.coder, self.rows, self.limits, self.kernels = coder, rows, limits, kernels
+        self.digits = coder.digits
 
     def cut(self, rows: Rows) -> Levels:
         return TernaryLevels(self.coder, rows, self.limits, self.kernels)
@@ -105,10 +106,10 @@ class TernaryLevels(Levels):
 
     def draw(self, x: Tensor, steps: Tensor, key: Key, codes: Tensor) -> None:
         keys = self.rows.key_words(key)
-        self.kernels.encode(x, self.rows.table, keys, steps, self.limits, self.coder.digits, codes)
+        self.kernels.encode(x, self.rows.table, keys, steps, self.limits, self.digits, codes)
 
     def add(self, payloads: Tensor, sum_digits: int, words: Tensor) -> None:
-        self.kernels.add(payloads.reshape(-1), payloads.shape[0], self.coder.digits, sum_digits, words)
+        self.kernels.add(payloads.reshape(-1), payloads.shape[0], self.digits, sum_digits, words)
 
     def decode_own(self, payloads: Tensor, steps: Tensor, x: Tensor) -> None:
         self._decode_one(payloads[0], steps[0], x)
@@ -120,4 +121,4 @@ class TernaryLevels(Levels):
 
     def _decode_one(self, payload: Tensor, steps: Tensor, x: Tensor) -> None:
         trits = payload[: self.rows.num_granules * ROW]
-        self.kernels.decode_own(trits, self.coder.digits, self.rows.table, steps, x)
+        self.kernels.decode_own(trits, self.digits, self.rows.table, steps, x)

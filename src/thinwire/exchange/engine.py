@@ -204,7 +204,8 @@ class Engine:
         """
         finite = not self._unfinite
         for memory in self.memories.values():
-            memory.commit() if finite else memory.forget()
+            if memory.pieces_held:
+                memory.commit() if finite else memory.forget()
         if finite:
             for bucket, flight in self._lessons:  # the mean is still in its bucket
                 flight.learn(bucket.wide([flight.lane], self._transport.scratch))
@@ -310,7 +311,7 @@ class Engine:
             own_dtype = lane.codec.own_dtype
             measured = not own_dtype and self.statistics.wants_error(self.step, lane.bound.phase)
             starts = lane.codec.has_phases and lane.codec.starts(lane.step)
-            strength = 0.0 if starts else self.steering.strength
+            strength = 0.0 if starts else 1.0 if self.plan.control is None else self.steering.strength
             memory, statistics = self.memories[lane.memory], self.statistics if measured else None
             feedback = Feedback(memory, bucket.loss_scale, statistics, strength)
             x = bucket.buffer if own_dtype else wide

@@ -37,28 +37,27 @@ def hook(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Te
     The future always yields the bucket; an error is raised by a callback at the end of the backward pass,
     because DDP turns a failed future into "Unable to cast ... to Tensor".
     """
-    buffer = bucket.buffer()
+    buffer, queue, auto = bucket.buffer(), state.queue, state.queue.auto
     _refuse(state, buffer)
     if bucket.index() == 0:
-        state.begin_step()
-    if not state.failed:
-        state.course.bucket_ready(is_first=bucket.index() == 0)
-    if state.course.passes:
+        queue.begin_step()
+    if auto is not None and not queue.worker.failed:
+        auto.bucket_ready(is_first=bucket.index() == 0)
+    in_backward = _raise_after_backward(state)
+    if auto is not None and auto.passes:
         state.group.go_outside()
-        in_backward = _raise_after_backward(state)
         plain = _plain(state, bucket)
-        state.pass_by(bucket.parameters(), bucket.is_last(), shadowing=not in_backward)
+        queue.pass_by(bucket.parameters(), bucket.is_last(), shadowing=not in_backward)
         if not in_backward:
             plain.wait()
-            state.raise_error()
+            queue.raise_error()
         return plain
     devices: list[int | str | torch.device] = [buffer.device] if buffer.is_cuda else []
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
-    in_backward = _raise_after_backward(state)
     done = lambda: future.set_result(buffer)  # noqa: E731
-    views = bucket.gradients() if state.course.guards else ()
-    state.exchange(buffer, bucket.parameters(), bucket.is_last(), done, not in_backward, views)
-    if not in_backward or (bucket.is_last() and _waits_within(state)):
+    views = bucket.gradients() if auto is not None else ()
+    queue.exchange(buffer, bucket.parameters(), bucket.is_last(), done, not in_backward, views)
+    if not in_backward or (bucket.is_last() and state.engine.step == 0 and _waits_within(state)):
         state.wait()
     return future
 
@@ -96,7 +95,7 @@ def ddp_hook(
         raise explain(error, PLAN, group) from None
     # DDP's own way knows no emulated link
     state = Compressor(policy, group, device, module, can_pass=link is None, **rest)
-    state.plain.process_group = process_group
+    state.queue.plain.process_group = process_group
     if isinstance(model, DistributedDataParallel):
         state.bind(model)
     return state, hook
@@ -288,7 +287,7 @@ def _plain(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.
         over: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         over.set_result(bucket.buffer())
         return over
-    return state.plain.start(bucket)
+    return state.queue.plain.start(bucket)
 
 
 def _raise_after_backward(state: Compressor) -> bool:
@@ -303,7 +302,7 @@ def _raise_after_backward(state: Compressor) -> bool:
         model = state.owner()
         if isinstance(model, DistributedDataParallel) and model.find_unused_parameters:
             state.wait()  # now: DDP has a collective of its own to wait for, whose error would come first
-        engine.queue_callback(state.end_backward)
+        engine.queue_callback(state.queue.end_backward)
 
     try:
         engine.queue_callback(behind_ddp)
@@ -319,7 +318,7 @@ def _waits_within(state: Compressor) -> bool:
     rank that has run out of inputs, Join, is in no backward pass at all.)
     """
     model = state.owner()
-    return isinstance(model, DistributedDataParallel) and model.static_graph and state.engine.step == 0
+    return isinstance(model, DistributedDataParallel) and model.static_graph
 
 
 def _refuse(state: Compressor, buffer: torch.Tensor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
@@ -34,32 +34,26 @@ class Guarded:
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
         model, compressor = self._model(), self._compressor()
         act: Callable[..., Any] = getattr(type(model), self._name)
-        if compressor is not None and compressor.failed and _waits(model, compressor):
-            compressor.raise_error()  # nobody will come: this rank has told its peers that it failed
+        if model is None or compressor is None:
+            return act(model, *inputs, **kwargs)
+        queue = compressor.queue
+        waits = _waits(model, queue.engine.step)
+        if waits and queue.worker.failed:
+            queue.raise_error()  # nobody will come: this rank has told its peers that it failed
+        listening = waits and queue.worker.error is None
         try:
-            with _listening(model, compressor):
+            with queue.listening(model.process_group) if listening else nullcontext():
                 return act(model, *inputs, **kwargs)
         except RuntimeError as error:
             broken = on_the_wire(error)
-            if compressor is None or model is None or not (compressor.failed or broken):
+            if not (queue.worker.failed or broken):
                 raise
             if broken:
                 hang_up(model.process_group)  # no peer shall wait for this rank in it
-            raise compressor.fail(error, OUTSIDE) from error
+            raise queue.fail(error, OUTSIDE) from error
 
 
-def _listening(
-    model: DistributedDataParallel | None, compressor: Compressor | None
-) -> AbstractContextManager[None]:
-    """While DDP's forward pass waits for others, somebody listens to them."""
-    if model is None or compressor is None or compressor.error is not None:
-        return nullcontext()
-    return compressor.listening(model.process_group) if _waits(model, compressor) else nullcontext()
-
-
-def _waits(model: DistributedDataParallel | None, compressor: Compressor) -> bool:
+def _waits(model: DistributedDataParallel, step: int) -> bool:
     """Whether DDP's forward pass waits for others: it broadcasts buffers, or rebuilds its buckets."""
-    if model is None:
-        return False
     syncs: bool = model.will_sync_module_buffers()  # type: ignore[no-untyped-call]
-    return syncs or compressor.engine.step <= 2
+    return syncs or step <= 2

@@ -208,7 +208,7 @@ class KnownOptimizer:
         self._names = names
         self._decay: DecayMomentum | None = None
         self._rates: LearningRates | None = None
-        self._settled = False  # somebody looked whether the optimizer applies momentum again
+        self.settled = False  # somebody looked whether the optimizer applies momentum again
 
     def refuse_another(self, optimizer: Optimizer) -> None:
         """Raises if the optimizer updates nothing of this model."""
@@ -232,12 +232,12 @@ class KnownOptimizer:
 
     def follow(self, other: KnownOptimizer) -> None:
         """Takes what another one knows: workers in one process have one optimizer."""
-        self._rates, self._settled = other._rates, True
+        self._rates, self.settled = other._rates, True
 
     def rates(self, plan: Plan) -> dict[str, float]:
         """The learning rates of the step at hand, if a memory goes by them; warns once if nobody looked."""
-        if not self._settled:
-            self._settled = True
+        if not self.settled:
+            self.settled = True
             if corrected(plan):
                 warn_unchecked()
         if not plan.uses_rates:
@@ -253,7 +253,7 @@ class KnownOptimizer:
 
     def _settle(self, parameters: Iterable[Tensor], plan: Plan) -> None:
         """Somebody has seen to the momentum of these parameters: decay must have it as well."""
-        self._settled = True
+        self.settled = True
         by_name = corrected(plan)
         if by_name:
             self._decay = self._decay or DecayMomentum()

@@ -15,28 +15,6 @@ from thinwire.plans.policy import Model, Policy, parameter_names
 from thinwire.tensors import Layout, Spec
 
 
-class KnownTensors:
-    """By identity: DDP hands over the same tensors in every step, and lays them out anew at times."""
-
-    def __init__(self, module: nn.Module | None) -> None:
-        self.names = {} if module is None else parameter_names(module)
-        self.named = module is not None
-        self._layouts: dict[tuple[int, ...], Layout] = {}
-
-    def layout(self, parameters: list[Tensor]) -> Layout:
-        """Of a bucket with these tensors, one behind the other."""
-        ids = tuple(map(id, parameters))
-        if ids not in self._layouts:
-            self._layouts[ids] = Layout.packed(
-                Spec(self._name(p), tuple(p.shape), p.dtype) for p in parameters
-            )
-        return self._layouts[ids]
-
-    def _name(self, parameter: Tensor) -> str:
-        """Its name in the model, else one by arrival, which is the same on all ranks."""
-        return self.names.setdefault(id(parameter), f"parameter {len(self.names)}")
-
-
 class Planner:
     """What was asked for: a plan of the whole model, or one that grows by tensors whose model is unknown."""
 
@@ -56,21 +34,32 @@ class Planner:
             self.asked = Plan.empty(policy, self._nodes, control, self._per_node)
         else:
             self.asked = self._plan(Model.of(module))
+        self.names = {} if module is None else parameter_names(module)
         self._known = {entry.spec.name for entry in self.asked.entries}
+        self._layouts: dict[tuple[int, ...], Layout] = {}  # by identity: DDP hands over the same tensors
 
     def warn(self) -> None:
         """Says which options do nothing for this model, once that is certain."""
         warn_idle(self.asked, self._policy)
 
-    def news(self, layout: Layout) -> Plan | None:
-        """A plan for those tensors of a bucket that no plan has yet."""
-        new = tuple(spec for spec in layout.specs if spec.name not in self._known)
+    def layout(self, parameters: list[Tensor]) -> tuple[Layout, Plan | None]:
+        """The layout of a bucket with these tensors end to end; a plan for those that have none yet."""
+        ids = tuple(map(id, parameters))
+        if ids in self._layouts:
+            return self._layouts[ids], None
+        specs = [Spec(self._name(p), tuple(p.shape), p.dtype) for p in parameters]
+        layout = self._layouts[ids] = Layout.packed(specs)
+        new = tuple(spec for spec in specs if spec.name not in self._known)
         if not new:
-            return None
+            return layout, None
         news = self._plan(Model(new))
         self.asked = self.asked.joined(news)
         self._known.update(spec.name for spec in new)
-        return news
+        return layout, news
+
+    def _name(self, parameter: Tensor) -> str:
+        """Its name in the model, else one by arrival, which is the same on all ranks."""
+        return self.names.setdefault(id(parameter), f"parameter {len(self.names)}")
 
     def _plan(self, model: Model) -> Plan:
         plan = Plan.of(self._policy, model, self._nodes, **self._options, per_node=self._per_node)

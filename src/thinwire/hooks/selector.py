@@ -1,12 +1,11 @@
-"""The course of a run: by which codec its steps go; fixed, or steered by the pilot of an auto run."""
+"""The selector of an auto run: by which codec each step goes, and what happens if a mean is not finite."""
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
@@ -17,7 +16,6 @@ from thinwire.exchange.engine import Bucket, Engine
 from thinwire.exchange.nodes import Node
 from thinwire.feedback.base import is_finite
 from thinwire.groups.base import Group
-from thinwire.plans.plan import Plan
 from thinwire.tensors import Layout, Scratch
 
 
@@ -105,94 +103,14 @@ class Safeguard:
             meter.all_reduce(buffer.mul_(1 / self._everybody.size)).wait()
 
 
-class Course(ABC):
-    """Hears of every bucket and of the end of every backward pass."""
-
-    passes: bool = False  # whether the buckets of this step go DDP's own way
-    guards: ClassVar[bool] = False  # whether it may want the raw gradients of a bucket once more
-
-    @abstractmethod
-    def text(self, codec: str) -> str:
-        """What a report calls the codec that the policy names."""
-
-    @abstractmethod
-    def plan(self, asked: Plan, now: Plan) -> Plan:
-        """The plan to show: what was asked for, or what the engine has now."""
-
-    @property
-    @abstractmethod
-    def decided(self) -> bool:
-        """Whether the codec is settled."""
-
-    @property
-    @abstractmethod
-    def explanation(self) -> str:
-        """What was decided and why, if anything was."""
-
-    @abstractmethod
-    def bucket_ready(self, is_first: bool) -> None:
-        """A bucket of a step is ready, of which nothing has been sent."""
-
-    @abstractmethod
-    def exchange(self, node: Node, engine: Engine, bucket: Bucket, raw: RawGradients) -> None:
-        """Replaces the gradients in a bucket by their means over all workers."""
-
-    @abstractmethod
-    def end_backward(self) -> None:
-        """The backward pass has all its means."""
-
-    @abstractmethod
-    def note(self, layout: Layout) -> None:
-        """The bucket that is ready has these tensors."""
-
-    @abstractmethod
-    def saved(self, state: dict[str, Any]) -> dict[str, Any]:
-        """The state of an engine, with what the course needs to go on."""
-
-    @abstractmethod
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Takes its part of a state, before the engine takes the rest."""
-
-
-class Fixed(Course):
-    """The codec that was asked for, from the first step to the last."""
-
-    decided, explanation = True, ""
-
-    def text(self, codec: str) -> str:
-        return codec
-
-    def plan(self, asked: Plan, now: Plan) -> Plan:
-        return asked
-
-    def bucket_ready(self, is_first: bool) -> None:
-        pass
-
-    def exchange(self, node: Node, engine: Engine, bucket: Bucket, raw: RawGradients) -> None:
-        node.exchange(engine, bucket)
-
-    def end_backward(self) -> None:
-        pass
-
-    def note(self, layout: Layout) -> None:
-        pass
-
-    def saved(self, state: dict[str, Any]) -> dict[str, Any]:
-        return state
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        if isinstance(state, Mapping) and "auto" in state:
-            raise StateError('the state is of an auto run, this compressor is not: pass codec="auto"')
-
-
-class Piloted(Course):
+class AutoSelector:
     """What the pilot takes. The first bucket of a step may switch the codec, on all ranks alike.
 
     `can_pass`: whether the buckets of the step that begins could go DDP's own way. `layouts` are those of the
     buckets of this step so far, which the pilot's helm sees too.
     """
 
-    guards = True
+    passes = False  # whether the buckets of this step go DDP's own way
 
     def __init__(
         self,
@@ -205,22 +123,19 @@ class Piloted(Course):
         self.pilot, self.layouts, self._can_pass = pilot, layouts, can_pass
         self._safeguard, self._about_quality = safeguard, about_quality
 
-    def text(self, codec: str) -> str:
-        return f"auto ({self.pilot.codec})"
-
-    def plan(self, asked: Plan, now: Plan) -> Plan:
-        return now
-
     @property
     def decided(self) -> bool:
+        """Whether the codec is settled."""
         return self.pilot.decided
 
     @property
     def explanation(self) -> str:
+        """What was decided and why."""
         about = f"auto: {self._about_quality}" if self._about_quality else ""
         return "\n".join(filter(None, [about, self.pilot.explanation]))
 
     def bucket_ready(self, is_first: bool) -> None:
+        """A bucket of a step is ready, of which nothing has been sent."""
         if not is_first:
             self.pilot.pace.ready(time.perf_counter())
             return
@@ -230,19 +145,20 @@ class Piloted(Course):
         self.layouts.clear()
         self.passes = self.pilot.codec == DENSE and self._can_pass()
 
-    def exchange(self, node: Node, engine: Engine, bucket: Bucket, raw: RawGradients) -> None:
+    def exchange(self, bucket: Bucket, raw: RawGradients) -> None:
+        """Replaces the gradients in a bucket by their means over all workers."""
         self._safeguard.exchange(bucket, raw)
 
     def end_backward(self) -> None:
+        """The backward pass has all its means."""
         self.pilot.pace.end(time.perf_counter())
 
-    def note(self, layout: Layout) -> None:
-        self.layouts.append(layout)
-
     def saved(self, state: dict[str, Any]) -> dict[str, Any]:
+        """The state of an engine, with what an auto run needs to go on."""
         return {**state, "auto": self.pilot.state_dict()}
 
     def load(self, state: Mapping[str, Any]) -> None:
+        """Takes its part of a state, before the engine takes the rest."""
         if not isinstance(state, Mapping) or "auto" not in state:
             raise StateError("the state is not of an auto run: pass the codec that it was made with")
         self.pilot.load(state["auto"])

@@ -129,6 +129,15 @@ def lost_while_connecting(victim: int) -> Failure:
     return failure_of(lambda: tw.compress(model, "terngrad"))
 
 
+def lost_before_meeting(victim: int) -> Failure:
+    """The victim dies when all ranks know where it is, and before it has met one of them."""
+    model = nn.parallel.DistributedDataParallel(mlp())
+    torch_group._CONFESSION_MAX_S = torch_group._UNMET_S = 1.0
+    if dist.get_rank() == victim:
+        torch_group.Door.witness = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,method-assign]
+    return failure_of(lambda: tw.compress(model, "terngrad"))
+
+
 def failed_alone(failing: int) -> Failure | None:
     """One rank fails between two steps and tries a step more; the others are busy elsewhere."""
     it = wrap(normed(), "terngrad")

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from training import batch, descend, loss_of, mlp, normed
 
 import thinwire as tw
-from thinwire.exchange.engine import Bucket
+from thinwire.exchange.engine import Bucket, Engine
 
 STEPS = 14
 PAUSE_S = 0.02  # in every step: a signal at a random time then meets every part of a run
@@ -155,13 +155,12 @@ def arranged(fault: Fault, model: DistributedDataParallel, compressor: tw.Compre
     if fault.place == "backward":
         in_backward_of(model.module, lambda *_: DEEDS[fault.deed]())
     if fault.place == "exchange":
-        exchange = compressor.engine.exchange
 
-        def then(bucket: Bucket) -> None:
-            exchange(bucket)
+        def then(engine: Engine, bucket: Bucket) -> None:
+            engine.exchange(bucket)
             DEEDS[fault.deed]()
 
-        compressor.engine.exchange = then  # type: ignore[method-assign]
+        compressor.node.exchange = then  # type: ignore[method-assign]
     yield
 
 

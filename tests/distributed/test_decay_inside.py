@@ -7,7 +7,7 @@ from launch import Teams
 from torch import Tensor
 from training import batch, loss_of, mlp, wrap
 
-from thinwire.exchange.engine import Bucket
+from thinwire.exchange.engine import Bucket, Engine
 
 DECAY = 0.1
 
@@ -17,14 +17,13 @@ def met_and_expected() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     met: dict[str, Tensor] = {}
     with wrap(mlp(), "terngrad") as it:
         assert it.compressor is not None
-        exchange = it.compressor.engine.exchange
 
-        def seen(bucket: Bucket) -> None:
+        def seen(engine: Engine, bucket: Bucket) -> None:
             for name, piece in zip(bucket.layout.names, bucket.layout.slices, strict=True):
                 met[name] = bucket.buffer[piece].clone()
-            exchange(bucket)
+            engine.exchange(bucket)
 
-        it.compressor.engine.exchange = seen  # type: ignore[method-assign]
+        it.compressor.node.exchange = seen  # type: ignore[method-assign]
         norm = sum((w.square().sum() for w in it.model.module.parameters()), torch.zeros(()))
         (loss_of(it.model(batch(0, 20))) + DECAY / 2 * norm).backward()
     plain = mlp()

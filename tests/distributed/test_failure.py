@@ -16,6 +16,7 @@ from failing import (
     broken_encode,
     failed_alone,
     late_for_an_absent,
+    lost_before_meeting,
     lost_while_connecting,
     signalled,
 )
@@ -94,6 +95,15 @@ def test_a_rank_that_dies_while_connecting_is_named(new_team: NewTeam, victim: i
     answers = team.answers(lost_while_connecting, victim)
     for rank in survivors_of(team, victim):
         check_peer_error(answers[rank], f"rank {victim} closed the connection or died")
+
+
+@pytest.mark.parametrize("victim", [0, 3])
+def test_a_rank_that_dies_before_anybody_met_it_is_named(new_team: NewTeam, victim: int) -> None:
+    """Survivors waited for the group's timeout, in which they know nothing of a rank that never came."""
+    team = new_team(4)
+    answers = team.answers(lost_before_meeting, victim)
+    for rank in survivors_of(team, victim):
+        check_peer_error(answers[rank], f"rank {victim}")
 
 
 def test_a_dead_rank_is_named_in_the_first_step_of_a_static_graph(new_team: NewTeam) -> None:

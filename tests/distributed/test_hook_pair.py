@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from training import SMALL_BUCKETS_MB, fit, mlp, wrap
 
 import thinwire as tw
-from thinwire.exchange.engine import Bucket
+from thinwire.exchange.engine import Bucket, Engine
 
 
 def by_pair(named: bool, codec: str, options: dict[str, Any]) -> tuple[Tensor, list[str]]:
@@ -70,13 +70,12 @@ def late_worker(late_rank: int) -> Tensor:
     model = DistributedDataParallel(net, bucket_cap_mb=SMALL_BUCKETS_MB, find_unused_parameters=True)
     state, hook = tw.ddp_hook("bf16")
     model.register_comm_hook(state, hook)
-    exchange = state.engine.exchange
 
-    def trail(bucket: Bucket) -> None:
+    def trail(engine: Engine, bucket: Bucket) -> None:
         time.sleep(0.05 if late else 0)
-        exchange(bucket)
+        engine.exchange(bucket)
 
-    state.engine.exchange = trail  # type: ignore[method-assign]
+    state.node.exchange = trail  # type: ignore[method-assign]
     in_backward_of(net, lambda *_: None if late else time.sleep(0.03))
     fit(model, 3)
     state.close()

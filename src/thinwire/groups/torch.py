@@ -45,6 +45,7 @@ _CONFESSION_SHARE = 0.15  # of the timeout: kept back for finding out who failed
 _CONFESSION_MAX_S = 10.0
 _LATE_S = 2.0  # a peer in a collective of DDP fails after the full timeout, and may have begun later
 _WORDS_OF_GLOO = ("gloo/", "Application timeout caused pair closure", "Connection closed by peer")
+_UNMET_S = 60.0  # a peer that nobody met has so long to show up: it died, or a firewall let nobody through
 _GLANCE_S = 0.05  # between two looks whether all peers are still there
 _WAKE_S = 1.0  # a rank that waits for a call wakes now and then, so that it can be interrupted
 _STANDSTILL_S = (
@@ -101,7 +102,8 @@ class TorchGroup(Collectives):
         """The process group; a peer that dies before it is made is met at once: gloo may try for 30 s."""
         assert self._witness is not None
         making = Making(lambda: _connect(ranks, self._ranks[self.rank], name, self._backend, timeout_s))
-        deadline = time.monotonic() + timeout_s
+        patience_s = timeout_s if self._witness.complete else min(timeout_s, _UNMET_S)
+        deadline = time.monotonic() + patience_s
         while not making.over(_GLANCE_S):
             if self._witness.ended() or time.monotonic() > deadline:
                 making.abandon(dist.destroy_process_group)

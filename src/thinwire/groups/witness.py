@@ -174,6 +174,11 @@ class Witness:
         self._thread = threading.Thread(target=self._listen, name="thinwire witness", daemon=True)
         self._thread.start()
 
+    @property
+    def complete(self) -> bool:
+        """Whether all peers were met."""
+        return len(self._unread) == self._size - 1
+
     def trade(self, confession: Confession) -> Mapping[int, Confession | None]:
         """What every rank has to say: None for one that ended without a word, nothing for a silent one."""
         with self.news:

@@ -35,9 +35,27 @@ class Command:
     run: Callable[[Sequence[str]], None]
 
 
+def _plan(arguments: Sequence[str]) -> None:
+    from thinwire.cli.plan import run
+
+    run(arguments)
+
+
+def _doctor(arguments: Sequence[str]) -> None:
+    from thinwire.cli.doctor import run
+
+    run(arguments)
+
+
+OWN = {
+    "plan": Command("What would travel for a model, and what a step would take on a cluster.", _plan),
+    "doctor": Command("What thinwire can do on this machine, and how fast.", _doctor),
+}
+
+
 def commands() -> dict[str, Command]:
     """All commands that are installed, by name."""
-    found: dict[str, Command] = {}
+    found = dict(OWN)
     for entry in metadata.entry_points(group=GROUP):
         added: Mapping[str, Command] = entry.load()
         found |= added

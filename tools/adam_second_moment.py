@@ -1,6 +1,6 @@
-"""What a memory does to Adam's steps: sqrt(v) and |m| / sqrt(v) beside DDP's, early in the text study.
+"""What error feedback does to Adam's steps: sqrt(v) and |m| / sqrt(v) beside DDP's, early in the text study.
 
-.venv/bin/python docs/adam_second_moment.py DIR     # the folder of data sets; about a minute
+.venv/bin/python tools/adam_second_moment.py DIR     # the folder of data sets; about a minute
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Writes docs/api.md: every public name with its signature and its docstring.
+"""Writes docs/reference/api.md: every public name with its signature and its docstring.
 
-    make docs                             # writes the page
-    python docs/make_api.py --check       # fails if the page is not what it would write
+    make docs                              # writes the page
+    python tools/make_api.py --check       # fails if the page is out of date
 
-Public is what `__all__` of the packages below names, and of a class every member without a leading underscore
-that thinwire itself defines.
+Public are the names in `__all__` of the packages below and, of a class, every member without a leading
+underscore that thinwire itself defines.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("thinwire", "thinwire_private")
-PAGE = Path(__file__).with_name("api.md")
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "api.md"
 HEAD = """# API reference
 
-<!-- Made by `make docs` from the docstrings in src/thinwire: change those, not this page. -->
+<!-- Made by `make docs` from the docstrings: change those, not this page. -->
 
-What is not on this page is not public and may change without notice. What a class has from another class of
-this page is told there.
+What is not on this page is not public and may change without notice. Members that a class inherits from
+another class of this page are described there.
 
-[codecs.md](codecs.md) lists the texts that name codecs, [controls.md](controls.md) those that name controls.
+[Codecs](codecs.md) lists the names of codecs, [schedules](../how-to/schedules.md) those of schedules.
 """
 WIDTH = 90  # of arguments on one line
 PROPERTIES = (property, cached_property)
@@ -48,7 +48,7 @@ class Entry:
 
     @property
     def doc(self) -> str:
-        """Its own docstring; one that dataclasses make of the signature is none."""
+        """Its own docstring, without the signature that dataclasses generate."""
         doc = inspect.getdoc(_function(self.thing)) or ""
         return "" if inspect.isclass(self.thing) and doc.startswith(f"{self.thing.__name__}(") else doc
 
@@ -76,7 +76,7 @@ class Entry:
 
 
 def entries(package: str) -> Iterator[Entry]:
-    """All that is public in a package, classes with their members behind them."""
+    """Everything public in a package, each class followed by its members."""
     module = importlib.import_module(package)
     public = {name: getattr(module, name) for name in sorted(module.__all__)}
     for name, thing in public.items():
@@ -89,8 +89,8 @@ def entries(package: str) -> Iterator[Entry]:
 def members(cls: type, bases: Iterable[type] = ()) -> Iterator[tuple[str, Any]]:
     """Public methods and properties that thinwire defines.
 
-    What a class has from `bases`, which are on the page themselves, is told there, unless the class has
-    something else to say about it.
+    What a class inherits from `bases`, which are on the page themselves, is described there, unless the class
+    has its own docstring for it.
     """
     told = {name: found for base in reversed(list(bases)) for name, found in members(base)}
     for name in sorted(dir(cls)):
@@ -143,7 +143,7 @@ def _function(thing: Any) -> Any:
 
 
 def _signature(thing: Any) -> str:
-    """As the source has it. Of a class: how it is made; exceptions have nothing of their own to say."""
+    """As in the source. For a class: its constructor; for an exception or an enum: its base."""
     if not inspect.isclass(thing):
         return _written(_function(thing))
     if issubclass(thing, BaseException | Enum):
@@ -197,11 +197,11 @@ def _folded(arguments: list[str], returns: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write docs/api.md from the docstrings.")
+    parser = argparse.ArgumentParser(description="Write docs/reference/api.md from the docstrings.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is out of date")
     if parser.parse_args().check:
         if PAGE.read_text() != page():
-            sys.exit("docs/api.md is not what the docstrings say: run `make docs`")
+            sys.exit("docs/reference/api.md is out of date: run `make docs`")
     else:
         PAGE.write_text(page())
 

@@ -144,7 +144,7 @@ def test_the_command_reads_records_and_says_what_is_missing(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["accuracy-cifar10", "accuracy-shakespeare", "accuracy-mnist"])
 def test_docs_show_what_was_recorded(name: str) -> None:
-    """If it fails: `thinwire study accuracy docs/records/accuracy-*.jsonl --into docs/background/accuracy.md`."""
+    """If it fails: `thinwire study accuracy docs/records/accuracy-*.jsonl --into` the page."""
     docs = Path(__file__).parents[3] / "docs"
     page = (docs / "background" / "accuracy.md").read_text()
     studies = kept_studies(Records(docs / "records" / f"{name}.jsonl").runs())

@@ -114,7 +114,9 @@ def fenced(doc: str) -> Iterator[str]:
         elif inside and not example:
             yield "```"
         inside = example
-        yield re.sub(r"\s*# doctest: \+SKIP", "", line)
+        line = re.sub(r"\s*# doctest: \+SKIP", "", line)
+        formula = not inside and "`" not in line and not line.startswith("    ")
+        yield re.sub(r"(?<=\w)\*(?=\w)", r"\*", line) if formula else line  # c*sigma is no emphasis
     if inside:
         yield "```"
 

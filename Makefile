@@ -48,7 +48,7 @@ docs: setup
 
 # The documentation as a web site, in build/site. Its generator lives in an environment of its own.
 site: build/site-venv/.ready
-	NO_MKDOCS_2_WARNING=1 build/site-venv/bin/mkdocs build --strict --quiet --config-file tools/mkdocs.yml --site-dir ../build/site
+	NO_MKDOCS_2_WARNING=1 build/site-venv/bin/mkdocs build --strict --config-file tools/mkdocs.yml --site-dir ../build/site
 	@echo "build/site/index.html"
 
 build/site-venv/.ready: docs/site-requirements.txt

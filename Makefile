@@ -7,7 +7,7 @@ NATIVE := $(SOURCES) CMakeLists.txt private/CMakeLists.txt
 PACKAGES := .[dev] private lab
 MODULES := .venv/.modules
 
-.PHONY: setup demo test test-timing lint format docs picture sanitize bench clean
+.PHONY: setup demo test test-timing lint format docs site picture sanitize bench clean
 
 setup: $(STAMP)
 
@@ -42,9 +42,19 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $(SOURCES)
 
-# What is made of the source: docs/api.md of the docstrings.
+# What is made from the source: docs/reference/api.md from the docstrings.
 docs: setup
-	$(BIN)/python docs/make_api.py
+	$(BIN)/python tools/make_api.py
+
+# The documentation as a web site, in build/site. Its generator lives in an environment of its own.
+site: build/site-venv/.ready
+	NO_MKDOCS_2_WARNING=1 build/site-venv/bin/mkdocs build --strict --config-file tools/mkdocs.yml --site-dir ../build/site
+	@echo "build/site/index.html"
+
+build/site-venv/.ready: docs/site-requirements.txt
+	$(PYTHON) -m venv build/site-venv
+	build/site-venv/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
 
 # The README's picture, from recorded runs: speed of docs/records/grid.jsonl, accuracy of the file named here.
 ACCURACY ?= docs/records/accuracy-cifar10.jsonl

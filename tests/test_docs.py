@@ -1,4 +1,4 @@
-"""Pages have short lines and links that lead somewhere; docs/api.md says what the docstrings say."""
+"""Pages have short lines and working links; docs/reference/api.md matches the docstrings."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LONGEST = 139
+README_BYTES = 7_000
+GROUPS = ("tutorials", "how-to", "reference", "background")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 PAGES = sorted(
     path
-    for pattern in ("*.md", "docs/**/*.md", "examples/*.md", "tests/**/*.md", "csrc/**/*.md", "src/**/*.md")
+    for pattern in (
+        "*.md",
+        ".github/**/*.md",
+        *(f"{folder}/**/*.md" for folder in ("docs", "examples", "tests", "csrc", "src", "private", "lab")),
+    )
     for path in ROOT.glob(pattern)
 )
 
@@ -56,9 +62,19 @@ def broken_links(page: Path) -> list[str]:
 
 
 def test_there_are_pages() -> None:
-    assert {"README.md", "docs/wire.md", "docs/api.md", "examples/README.md"} <= {
-        name_of(page) for page in PAGES
-    }
+    names = {"README.md", "docs/reference/wire.md", "docs/reference/api.md", "examples/README.md"}
+    assert names <= {name_of(page) for page in PAGES}
+
+
+def test_the_readme_is_one_page() -> None:
+    assert (ROOT / "README.md").stat().st_size <= README_BYTES
+
+
+def test_every_page_is_in_one_of_the_groups_and_on_the_site() -> None:
+    site = (ROOT / "tools" / "mkdocs.yml").read_text()
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
+    assert {page.split("/")[0] for page in pages} == {"index.md", *GROUPS}
+    assert [page for page in pages if f"{page}\n" not in site] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -67,7 +83,7 @@ def test_lines_are_short(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_work(page: Path) -> None:
     assert broken_links(page) == []
 
 
@@ -83,7 +99,7 @@ def test_long_lines_and_broken_links_are_found(tmp_path: Path) -> None:
 
 @cache
 def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_api", ROOT / "docs" / "make_api.py")
+    spec = importlib.util.spec_from_file_location("make_api", ROOT / "tools" / "make_api.py")
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules["make_api"] = importlib.util.module_from_spec(spec)
@@ -122,4 +138,4 @@ def test_a_missing_docstring_is_found_and_nothing_is_told_twice(monkeypatch: pyt
 
 
 def test_the_api_page_is_up_to_date() -> None:
-    assert (ROOT / "docs" / "api.md").read_text() == generator().page(), "run `make docs`"
+    assert (ROOT / "docs" / "reference" / "api.md").read_text() == generator().page(), "run `make docs`"

@@ -1,4 +1,4 @@
-"""docs/claims.md says what the records say."""
+"""docs/background/claims.md says what the records say."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 def test_the_page_is_made_of_the_records() -> None:
     settled = [settle(claim, DOCS / "records") for claim in CLAIMS]
-    assert (DOCS / "claims.md").read_text() == page(settled), "run thinwire claims page"
+    assert (DOCS / "background" / "claims.md").read_text() == page(settled), "run thinwire claims page"
 
 
 def test_records_name_no_folder_of_a_machine() -> None:

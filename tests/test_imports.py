@@ -43,7 +43,7 @@ LAB_ROWS = (
     {"data", "models"},
     {"net", "report"},
     {"run"},
-    {"bench", "simulated", "study", "private"},
+    {"bench", "simulated", "study", "figure5", "private"},
     {"claims"},
     {"doctor"},
     {"cli"},

@@ -10,7 +10,7 @@ from thinwire.errors import ThinwireError
 from thinwire.memories.table import MEMORIES
 from thinwire.routes.table import ROUTES
 from thinwire.texts import names
-from thinwire_lab.run.codec_choice import read_codec_choice
+from thinwire_lab.run.recipe import read_codec_choice
 
 
 def test_they_are_the_tables() -> None:

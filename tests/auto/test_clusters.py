@@ -6,8 +6,8 @@ import pytest
 
 from thinwire.perf.link_probe import probe_link
 from thinwire.perf.traffic import ALL_REDUCE
-from thinwire_lab.simulated.cluster import Clock, Network, SimulatedGroup, Wire
-from thinwire_lab.simulated.scenario import Outcome, Summary, play, scenario
+from thinwire_lab.simulated.cluster import SimulatedClock, SimulatedGroup, SimulatedNetwork, Wire
+from thinwire_lab.simulated.scenario import ScenarioOutcome, Summary, play, scenario
 
 SCENARIOS = 200
 
@@ -27,8 +27,8 @@ def test_a_scenario_is_made_of_its_seed_alone() -> None:
 
 
 def test_a_verdict_can_be_bad() -> None:
-    def outcome(taken_s: float, steps: int = 60) -> Outcome:
-        return Outcome(1, "qsgd:4", "fp16", steps, 1.0, taken_s, 1.0, 0.9, decided=True)
+    def outcome(taken_s: float, steps: int = 60) -> ScenarioOutcome:
+        return ScenarioOutcome(1, "qsgd:4", "fp16", steps, 1.0, taken_s, 1.0, 0.9, decided=True)
 
     assert Summary.of([outcome(0.95)]).holds
     assert not Summary.of([outcome(1.02)]).holds  # 1.13 times the best
@@ -40,8 +40,8 @@ def test_a_verdict_can_be_bad() -> None:
 def test_a_token_bucket_does_not_fool_the_probe(burst_bytes: float) -> None:
     """22 kB took no longer than 1 kB, so 11 MB were forecast to take 44 ms instead of a second."""
     wire = Wire(1e-4, 12.5e6, burst_bytes, peak_bytes_per_s=1.25e9)
-    clock = Clock()
-    group = SimulatedGroup(Network(wire, 4, None), clock)
+    clock = SimulatedClock()
+    group = SimulatedGroup(SimulatedNetwork(wire, 4, None), clock)
     link = probe_link(group, company=False, clock=clock).link
     pace = link.pace(ALL_REDUCE)
     assert pace is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from printed import Call
 
-from thinwire_lab.claims.ledger import CLAIMS
+from thinwire_lab.claims.registry import CLAIMS
 
 FIRST_WORDS = ("reproduced", "partly", "refuted", "untestable", "open")
 

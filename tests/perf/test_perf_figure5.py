@@ -6,23 +6,25 @@ from dataclasses import replace
 
 import pytest
 
-from thinwire.perf.figure5 import fit as fitting
-from thinwire.perf.figure5.cells import (
+from thinwire_lab.figure5 import model as fitting
+from thinwire_lab.figure5.forecasts import curves, errors, ours, parameters, verdict
+from thinwire_lab.figure5.model import (
     BATCHES,
     CLUSTERS,
     ETHERNET,
     FLOAT,
     INFINIBAND,
     NETWORKS,
+    RING,
     STATED_BATCHES,
     TERNARY,
+    TWO_COPIES,
     cells,
+    fit,
+    judge,
+    latency_cell,
     wire_bytes,
 )
-from thinwire.perf.figure5.fit import RING, TWO_COPIES, fit, latency_cell
-from thinwire.perf.figure5.judged import judge
-from thinwire.perf.figure5.ours import curves
-from thinwire.perf.figure5.tables import errors, ours, parameters, verdict
 
 
 def test_all_bars_are_there() -> None:

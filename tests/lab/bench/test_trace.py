@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from thinwire_lab.bench.trace import WIRE, WORK, Bar, chrome_events, write_trace
+from thinwire_lab.bench.exchange import WIRE, WORK, Bar, chrome_events, write_trace
 
 BARS = [
     Bar("gradiveq:8", 0, WORK, "encode", 0.0, 0.010, 0),

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from thinwire_lab.claims.ledger import find_claim
-from thinwire_lab.claims.papers.cifar_accuracy import FILE, GRADIVEQ_CODEC
-from thinwire_lab.claims.settled import settle
+from thinwire_lab.claims.papers.accuracy import FILE, GRADIVEQ_CODEC
+from thinwire_lab.claims.registry import find_claim, judge_claim
 
 
 def write(folder: Path, accuracies: dict[tuple[str, int], float], lr: float = 0.1) -> None:
@@ -21,7 +20,7 @@ def write(folder: Path, accuracies: dict[tuple[str, int], float], lr: float = 0.
 
 
 def verdict(folder: Path, id: str) -> str:
-    return settle(find_claim(id), folder).judgement.verdict
+    return judge_claim(find_claim(id), folder).judgement.verdict
 
 
 @pytest.mark.parametrize(
@@ -48,7 +47,7 @@ def test_other_settings_of_the_codec_do_not_count(tmp_path: Path) -> None:
     write(tmp_path, {("ddp", 0): 0.8, ("ddp", 1): 0.8, ("fft:0.85", 0): 0.8, ("fft:0.5", 1): 0.8})
     assert verdict(tmp_path, "fft-accuracy").startswith("open: 1 seed of 2")
     write(tmp_path, {("fft:0.5", 0): 0.8, ("fft:0.85", 1): 0.7})
-    settled = settle(find_claim("fft-accuracy"), tmp_path)
+    settled = judge_claim(find_claim("fft-accuracy"), tmp_path)
     assert settled.judgement.measured.startswith("fft:0.85: -5.00 ± 7.07 points")
     assert '"ddp,fft:0.85"' in settled.claim.command
 

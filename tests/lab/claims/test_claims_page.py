@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from thinwire_lab.claims.ledger import CLAIMS
 from thinwire_lab.claims.page import page, write_page
-from thinwire_lab.claims.settled import settle
+from thinwire_lab.claims.registry import CLAIMS, judge_claim
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 def test_the_page_is_made_of_the_records() -> None:
-    settled = [settle(claim, DOCS / "records") for claim in CLAIMS]
+    settled = [judge_claim(claim, DOCS / "records") for claim in CLAIMS]
     assert (DOCS / "claims.md").read_text() == page(settled), "run thinwire claims page"
 
 
@@ -25,7 +24,7 @@ def test_records_name_no_folder_of_a_machine() -> None:
 
 
 def test_a_page_of_nothing(tmp_path: Path) -> None:
-    write_page([settle(claim, tmp_path) for claim in CLAIMS], tmp_path / "claims.md")
+    write_page([judge_claim(claim, tmp_path) for claim in CLAIMS], tmp_path / "claims.md")
     text = (tmp_path / "claims.md").read_text()
     assert text.count("**open**") + text.count("**untestable**") == len(CLAIMS)
     assert [path.name for path in tmp_path.iterdir()] == ["claims.md"]  # and no picture

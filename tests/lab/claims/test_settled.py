@@ -10,12 +10,8 @@ from made_claims import MadeStudy, made_claim
 
 from thinwire.errors import LabError
 from thinwire.plans.wire_version import WIRE_VERSION
-from thinwire_lab.claims.claim_records import ClaimRecords
-from thinwire_lab.claims.ledger import CLAIMS, find_claim
-from thinwire_lab.claims.run import Run
-from thinwire_lab.claims.running import run_claim
-from thinwire_lab.claims.settled import settle
-from thinwire_lab.claims.study import CLAIMS_FILE, Recorded, Untestable
+from thinwire_lab.claims.claim import CLAIMS_FILE, ClaimRecords, ClaimRun, Recorded, Untestable
+from thinwire_lab.claims.registry import CLAIMS, find_claim, judge_claim, run_claim
 
 FIRST_WORDS = ("reproduced", "partly", "refuted", "untestable", "open")
 
@@ -25,7 +21,7 @@ def tell(what: str, done: int, of: int) -> None:
 
 
 def verdict(folder: Path, scaled_down: str = "all of it", why_no_seeds: str = "") -> str:
-    return settle(made_claim(MadeStudy(), scaled_down, why_no_seeds), folder).judgement.verdict
+    return judge_claim(made_claim(MadeStudy(), scaled_down, why_no_seeds), folder).judgement.verdict
 
 
 def test_two_seeds_make_a_verdict(tmp_path: Path) -> None:
@@ -65,7 +61,7 @@ def test_what_is_recorded_is_not_run_again(tmp_path: Path) -> None:
 
 
 def test_a_line_says_what_was_run_by_which_commit(tmp_path: Path) -> None:
-    run = Run("made", {"codec": "dense"}, 7)
+    run = ClaimRun("made", {"codec": "dense"}, 7)
     path = tmp_path / CLAIMS_FILE
     ClaimRecords(path).add(run, {"accuracy": 0.25})
     line = json.loads(path.read_text())
@@ -84,14 +80,14 @@ def test_a_line_says_what_was_run_by_which_commit(tmp_path: Path) -> None:
 
 def test_what_cannot_be_tested_says_why(tmp_path: Path) -> None:
     claim = made_claim(Untestable("no cluster"))
-    assert settle(claim, tmp_path).judgement.verdict == "untestable: no cluster"
+    assert judge_claim(claim, tmp_path).judgement.verdict == "untestable: no cluster"
     with pytest.raises(LabError, match="no cluster"):
         run_claim(claim, tmp_path, None, None, tell)
 
 
 def test_runs_of_another_command_name_it(tmp_path: Path) -> None:
     claim = made_claim(Recorded("other.jsonl", "thinwire compare digits", lambda path: []))
-    assert settle(claim, tmp_path).judgement.verdict == "open: run thinwire compare digits"
+    assert judge_claim(claim, tmp_path).judgement.verdict == "open: run thinwire compare digits"
     with pytest.raises(LabError, match="thinwire compare digits"):
         run_claim(claim, tmp_path, None, None, tell)
 
@@ -101,7 +97,7 @@ def test_the_ledger_is_complete(tmp_path: Path) -> None:
     assert len(set(ids)) == len(ids) >= 30
     assert [claim.id for claim in CLAIMS if not claim.scaled_down] == []
     for claim in CLAIMS:
-        row = settle(claim, tmp_path).row()
+        row = judge_claim(claim, tmp_path).row()
         assert {"id", "paper", "claim", "command", "measured", "verdict"} <= set(row)
         assert row["verdict"].startswith(("open", "untestable"))  # nothing is recorded there
 

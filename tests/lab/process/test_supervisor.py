@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from thinwire.errors import LabError
-from thinwire_lab.process import supervisor
-from thinwire_lab.process.ending import ProcessFailed
-from thinwire_lab.process.supervisor import Start, Supervisor
+from thinwire_lab import process as supervisor
+from thinwire_lab.process import ProcessFailed, Start, Supervisor
 
 SLEEP = "exec sleep 3600"
 SOON_S = 600.0  # far from the hour of SLEEP, and far above what a busy machine needs

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from thinwire_lab.report.outcome import Outcome, outcome_from_rows
-from thinwire_lab.report.record import Record, describe
-from thinwire_lab.run.recipes import digits
+from thinwire_lab.report.record import Record, RunOutcome, describe, outcome_from_rows
+from thinwire_lab.run.recipe import digits
 
 LAYER = {"name": "fc<1>.weight", "numel": 1000, "codec": "terngrad", "bytes_per_step": 600.0}
 REPORT = {
@@ -45,7 +44,7 @@ def made_outcome(
     step_ms: float,
     size: float,
     report: dict[str, Any] | None,
-) -> Outcome:
+) -> RunOutcome:
     result = {"row": "result", "steps": 20, "seconds": 2.0, "step_ms": step_ms, "bytes_per_step": size}
     result |= {"bytes_source": "interface counters", "dense_bytes_per_step": 13e5}
     result |= {"parameters": "abc", "report": report}

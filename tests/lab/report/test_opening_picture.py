@@ -12,11 +12,10 @@ from browser import Browser, chromium
 from made_runs import made_record
 
 from thinwire.errors import LabError
-from thinwire_lab.report.outcome import Outcome
+from thinwire_lab.report.record import RunOutcome
 from thinwire_lab.run.recipe import Recipe, recipe_from_dict
-from thinwire_lab.study.gain import Gain, gains_of
-from thinwire_lab.study.kept import KeptStudy, kept_studies
-from thinwire_lab.study.opening_picture import write_opening_picture
+from thinwire_lab.study.accuracy import AccuracyStudy, accuracy_studies
+from thinwire_lab.study.gain import Gain, gains_of, write_opening_picture
 
 RATES = ("100mbit", "1gbit")
 LONG = "topk:0.04,start=5% @ memory=momentum:mask=off,lr=on"
@@ -40,7 +39,7 @@ def cell(rate: str, ddp: float, took: str, workers: int = 4) -> dict[str, Any]:
 GRID = [cell("100mbit", 3000, "powersgd:4"), cell("1gbit", 400, "terngrad"), cell("1gbit", 9, "x", workers=8)]
 
 
-def runs(*scores: tuple[str, int, float, float], **changes: Any) -> list[tuple[Recipe, Outcome]]:
+def runs(*scores: tuple[str, int, float, float], **changes: Any) -> list[tuple[Recipe, RunOutcome]]:
     """Runs by (codec, seed, score, bytes a step)."""
     origin, outcome = made_record().origin, made_record().outcomes[0]
     outcome = replace(outcome, dense_bytes_per_step=1000.0)
@@ -53,8 +52,8 @@ def runs(*scores: tuple[str, int, float, float], **changes: Any) -> list[tuple[R
     ]
 
 
-def made_costs() -> KeptStudy:
-    (study,) = kept_studies(
+def made_costs() -> AccuracyStudy:
+    (study,) = accuracy_studies(
         runs(
             ("ddp", 0, 0.99, 1000.0),
             ("terngrad", 0, 0.98, 100.0),

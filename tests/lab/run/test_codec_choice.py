@@ -11,13 +11,12 @@ from forked_workers import forked_loopback
 from thinwire.errors import ThinwireError
 from thinwire_lab.data import load_task
 from thinwire_lab.net.network import Loopback
+from thinwire_lab.report.costs import controlled, strength_of, strength_rows
 from thinwire_lab.report.record import Record, describe, write_record
 from thinwire_lab.report.run_report import write_report
-from thinwire_lab.report.strength import controlled, strength_of, strength_rows
-from thinwire_lab.run.codec_choice import CodecChoice, read_codec_choice
 from thinwire_lab.run.ddp_exchange import check_codec
 from thinwire_lab.run.launch import launch, shared_task
-from thinwire_lab.run.recipes import digits
+from thinwire_lab.run.recipe import CodecChoice, digits, read_codec_choice
 
 
 def test_reading() -> None:

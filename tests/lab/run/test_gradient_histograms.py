@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from thinwire_lab.run.gradient_histograms import NUM_BINS, NUM_LAYERS, GradientHistograms
+from thinwire_lab.run.observers import NUM_BINS, NUM_LAYERS, GradientHistograms
 
 
 def look(net: nn.Module, step: int, factor: float = 1.0) -> list[dict]:

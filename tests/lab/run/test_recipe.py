@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from thinwire.errors import LabError
 from thinwire_lab.data import LOADERS
-from thinwire_lab.data.example_order import ExampleOrder
+from thinwire_lab.data.sampling import ExampleOrder
 from thinwire_lab.models import model_card
-from thinwire_lab.run.optimizer import make_optimizer
-from thinwire_lab.run.recipe import recipe_from_dict
-from thinwire_lab.run.recipes import digits, mnist, recipe_for
+from thinwire_lab.run.recipe import digits, mnist, recipe_for, recipe_from_dict
 from thinwire_lab.run.session import grid
+from thinwire_lab.run.trainer import make_optimizer
 
 
 @pytest.mark.parametrize("task", LOADERS)

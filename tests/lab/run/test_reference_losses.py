@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from thinwire_lab.run.recipes import digits
-from thinwire_lab.run.reference_losses import ReferenceLosses
-from thinwire_lab.run.training_job import TrainingJob, read_training_job
+from thinwire_lab.run.launch import TrainingJob, read_training_job
+from thinwire_lab.run.recipe import digits
+from thinwire_lab.run.trainer import ReferenceLosses
 
 LOSSES = ReferenceLosses(((2, 2.0), (4, 1.0)))
 

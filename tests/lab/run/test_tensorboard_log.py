@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from thinwire.errors import LabError
-from thinwire_lab.run.progress import Silent
-from thinwire_lab.run.recipes import digits
-from thinwire_lab.run.tensorboard_log import logged
+from thinwire_lab.run.progress import Silent, logged
+from thinwire_lab.run.recipe import digits
 
 PLACE = {"step": 2, "epoch": 0.1, "seconds": 1.0}
 LOOK = {"layer": "fc.weight", "limit": 0.1, "own": [1, 5, 1], "mean": [0, 7, 0]}

@@ -15,14 +15,12 @@ from torch import nn
 from forked_workers import forked_loopback
 from thinwire.errors import CodecError, LabError
 from thinwire_lab.data import Task, load_task
-from thinwire_lab.net.network import Loopback, Network, Virtual, open_network
-from thinwire_lab.report.outcome import Outcome
-from thinwire_lab.run.checkpoint_options import CheckpointOptions
+from thinwire_lab.net.network import LabNetwork, Loopback, Virtual, open_network
+from thinwire_lab.report.record import RunOutcome
+from thinwire_lab.run.checkpoint import CheckpointOptions
 from thinwire_lab.run.launch import launch, shared_task
-from thinwire_lab.run.recipe import Recipe
-from thinwire_lab.run.recipes import digits
-from thinwire_lab.run.replicas import Draw, Replicas
-from thinwire_lab.run.virtual_trainer import VirtualTrainer
+from thinwire_lab.run.recipe import Recipe, digits
+from thinwire_lab.run.virtual_trainer import Draw, Replicas, VirtualTrainer
 
 WORKERS = 3
 EXACT = [
@@ -48,7 +46,7 @@ def short(codec: str, **changes: Any) -> Recipe:
     return replace(digits(), codec=codec, **{**values, **changes})
 
 
-def run(recipe: Recipe, task: Task, folder: Path, network: Network) -> Outcome:
+def run(recipe: Recipe, task: Task, folder: Path, network: LabNetwork) -> RunOutcome:
     return launch(recipe, task, folder, network, lambda row: None)[0]
 
 

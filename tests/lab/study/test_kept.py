@@ -15,20 +15,25 @@ from typer.testing import CliRunner
 from thinwire.errors import LabError
 from thinwire_lab.cli.app import make_app
 from thinwire_lab.data.task import ACCURACY, BITS_PER_CHARACTER
-from thinwire_lab.report.outcome import Outcome
+from thinwire_lab.report.record import RunOutcome
 from thinwire_lab.run.recipe import Recipe
-from thinwire_lab.run.records import Records, Settings
-from thinwire_lab.study.kept import KeptStudy, kept_studies
-from thinwire_lab.study.kept_picture import KeptPicture
-from thinwire_lab.study.kept_table import kept_markdown, kept_rows, put_table
+from thinwire_lab.run.records import RunRecords, RunSettings
+from thinwire_lab.study.accuracy import (
+    AccuracyPicture,
+    AccuracyStudy,
+    accuracy_markdown,
+    accuracy_rows,
+    accuracy_studies,
+    put_table,
+)
 
 RECIPE = Recipe("digits", "digits-cnn", epochs=1, batch=16, lr=0.1)
 
 
 def run(
     codec: str, seed: int, score: float, metric: str = ACCURACY, sent: float = 25.0
-) -> tuple[Recipe, Outcome]:
-    outcome = Outcome(
+) -> tuple[Recipe, RunOutcome]:
+    outcome = RunOutcome(
         label=f"{codec} {seed}",
         asked=codec,
         codec=codec,
@@ -49,12 +54,12 @@ def run(
     return replace(RECIPE, codec=codec, seed=seed), outcome
 
 
-def study(*differences: float, metric: str = ACCURACY) -> KeptStudy:
+def study(*differences: float, metric: str = ACCURACY) -> AccuracyStudy:
     """A study of one codec whose seeds differ so much from ddp."""
     base = [0.7 + 0.01 * seed for seed in range(len(differences))]
     runs = [run("ddp", seed, value, metric) for seed, value in enumerate(base)]
     runs += [run("sign", seed, base[seed] + own, metric) for seed, own in enumerate(differences)]
-    (found,) = kept_studies(runs)
+    (found,) = accuracy_studies(runs)
     return found
 
 
@@ -85,15 +90,15 @@ def test_of_text_more_bits_a_character_are_worse_and_0_02_nats_are_allowed(nats:
 def test_seeds_are_set_against_the_same_seed_and_recipes_are_not_mixed() -> None:
     other = replace(RECIPE, lr=0.5, codec="ddp", seed=0)
     runs = [run("ddp", 0, 0.7), run("sign", 0, 0.7), run("sign", 5, 0.1), (other, run("ddp", 0, 0.9)[1])]
-    first, second = kept_studies(runs)
+    first, second = accuracy_studies(runs)
     assert first.codecs[1].seeds == (0,)  # seed 5 has no baseline
     assert (second.recipe.lr, len(second.codecs)) == (0.5, 1)
     with pytest.raises(LabError, match="no run of ddp"):
-        kept_studies([run("sign", 0, 0.7)])
+        accuracy_studies([run("sign", 0, 0.7)])
 
 
 def test_a_page_gets_the_table_between_its_marks_and_nothing_else_changes() -> None:
-    table = kept_markdown(study(0.0, 0.0, 0.0))
+    table = accuracy_markdown(study(0.0, 0.0, 0.0))
     page = "before\n<!-- kept: x -->\nold\n<!-- end -->\nafter <!-- end -->\n"
     assert (
         put_table(page, "x", table) == f"before\n<!-- kept: x -->\n{table}<!-- end -->\nafter <!-- end -->\n"
@@ -105,7 +110,7 @@ def test_a_page_gets_the_table_between_its_marks_and_nothing_else_changes() -> N
 
 def test_the_picture_has_a_full_dot_for_what_is_kept_and_a_ring_for_what_is_not() -> None:
     def fills(*differences: float) -> list[str]:
-        tree = ElementTree.fromstring(KeptPicture(study(*differences)).svg())
+        tree = ElementTree.fromstring(AccuracyPicture(study(*differences)).svg())
         return [circle.attrib["fill"] for circle in tree.iter("{http://www.w3.org/2000/svg}circle")]
 
     assert fills(0.0, 0.0, 0.0) != ["none"]
@@ -114,8 +119,8 @@ def test_the_picture_has_a_full_dot_for_what_is_kept_and_a_ring_for_what_is_not(
 
 def test_labels_of_the_picture_make_room_for_each_other() -> None:
     runs = [run("ddp", 0, 0.7), run("topk", 0, 0.7, sent=20.0), run("powersgd", 0, 0.7, sent=19.6)]
-    (found,) = kept_studies(runs)
-    tree = ElementTree.fromstring(KeptPicture(found).svg())
+    (found,) = accuracy_studies(runs)
+    tree = ElementTree.fromstring(AccuracyPicture(found).svg())
     labels = {node.text: node.attrib for node in tree.iter("{http://www.w3.org/2000/svg}text")}
     dots = [float(dot.attrib["cx"]) for dot in tree.iter("{http://www.w3.org/2000/svg}circle")]
     left, right = labels["topk"], labels["powersgd"]
@@ -130,7 +135,7 @@ def test_the_command_reads_records_and_says_what_is_missing(tmp_path: Path) -> N
     assert isinstance(missing.exception, LabError)
     assert "thinwire compare" in str(missing.exception)
     for recipe, outcome in (run("ddp", 0, 0.7), run("sign", 0, 0.65)):
-        Records(file).add(Settings(recipe, "virtual"), outcome, [])
+        RunRecords(file).add(RunSettings(recipe, "virtual"), outcome, [])
     page, picture = tmp_path / "page.md", tmp_path / "kept.svg"
     page.write_text("<!-- kept: small -->\n<!-- end -->\n")
     told = runner.invoke(
@@ -147,17 +152,17 @@ def test_docs_show_what_was_recorded(name: str) -> None:
     """Red? `thinwire study accuracy docs/records/accuracy-*.jsonl --into docs/choosing.md --picture ...`."""
     docs = Path(__file__).parents[3] / "docs"
     page = (docs / "choosing.md").read_text()
-    studies = kept_studies(Records(docs / "records" / f"{name}.jsonl").runs())
-    assert put_table(page, name, "\n".join(map(kept_markdown, studies))) == page
+    studies = accuracy_studies(RunRecords(docs / "records" / f"{name}.jsonl").runs())
+    assert put_table(page, name, "\n".join(map(accuracy_markdown, studies))) == page
     picture = docs / "figures" / f"{name}.svg"
-    assert not picture.exists() or KeptPicture(studies[0]).svg() == picture.read_text()
+    assert not picture.exists() or AccuracyPicture(studies[0]).svg() == picture.read_text()
 
 
 def test_the_readme_shows_what_was_recorded() -> None:
     """Its table of costs: every codec that was kept, with the figures of choosing.md."""
     root = Path(__file__).parents[3]
-    studies = kept_studies(Records(root / "docs/records/accuracy-cifar10.jsonl").runs())
-    rows = {(row[0], row[2], row[3]) for row in kept_rows(studies[0]) if row[-1] == "kept"}
+    studies = accuracy_studies(RunRecords(root / "docs/records/accuracy-cifar10.jsonl").runs())
+    rows = {(row[0], row[2], row[3]) for row in accuracy_rows(studies[0]) if row[-1] == "kept"}
     table = (root / "README.md").read_text().split("## What it costs")[1].split("## Codecs")[0]
     shown = {
         (codec.strip("` "), points.strip(), ratio.strip())

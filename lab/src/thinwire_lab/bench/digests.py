@@ -29,7 +29,7 @@ from thinwire.plans.policy import Policy
 from thinwire.tensors.layout import Layout
 from thinwire.tensors.spec import Spec
 from thinwire.texts.names import CODECS
-from thinwire_lab.run.codec_choice import read_codec_choice
+from thinwire_lab.run.recipe import read_codec_choice
 
 WORLDS = (1, 2, 4)
 STEPS = 30

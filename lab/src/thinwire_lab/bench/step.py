@@ -19,9 +19,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.errors import LabError
-from thinwire_lab.bench.timing import timed
+from thinwire_lab.bench.cell import timed
 from thinwire_lab.models import model_card
-from thinwire_lab.net.rendezvous import join, leave
+from thinwire_lab.net.workers import join, leave
 from thinwire_lab.run.ddp_exchange import HookedModel, attach, check_codec
 from thinwire_lab.spread import Spread, ratios
 

@@ -8,22 +8,22 @@ from textwrap import fill
 
 from thinwire.errors import LabError
 from thinwire.perf.picture import bare, new_figure, save
-from thinwire_lab.claims.judgement import Word
-from thinwire_lab.claims.settled import MIN_SEEDS, Settled
+from thinwire_lab.claims.claim import Verdict
+from thinwire_lab.claims.registry import MIN_SEEDS, JudgedClaim
 
 PICTURES = Path("figures/claims")  # beside the page
 WIDTH = 120
 HEAD = f"""# The papers' claims, settled here
 
 Made by `thinwire claims page` of the records in [records](records); do not edit. A verdict is computed from
-recorded runs and begins with one of {", ".join(Word)}.
+recorded runs and begins with one of {", ".join(Verdict)}.
 With fewer than {MIN_SEEDS} seeds, or if it is not said what was scaled down, a claim is open. "±" is the
 standard deviation over seeds; differences are in points of accuracy, seed by seed. What counts as
 reproduced is written in the judge's docstring (`lab/src/thinwire_lab/claims/papers`).
 """
 
 
-def write_page(settled: Sequence[Settled], path: Path) -> None:
+def write_page(settled: Sequence[JudgedClaim], path: Path) -> None:
     """The page and a picture for every claim that has one."""
     drawn = [one for one in settled if _has_picture(one)]
     for one in drawn:
@@ -35,10 +35,10 @@ def write_page(settled: Sequence[Settled], path: Path) -> None:
         raise LabError(f"{path} cannot be written ({error.strerror}): give another --out") from error
 
 
-def page(settled: Sequence[Settled]) -> str:
+def page(settled: Sequence[JudgedClaim]) -> str:
     """The text: a table of all, then a section for each."""
     words = [one.judgement.word for one in settled]
-    counts = ", ".join(f"{words.count(word)} {word}" for word in Word if word in words)
+    counts = ", ".join(f"{words.count(word)} {word}" for word in Verdict if word in words)
     lines = [
         HEAD,
         f"**{len(settled)} claims: {counts}.**",
@@ -54,7 +54,7 @@ def page(settled: Sequence[Settled]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw(settled: Settled, path: Path) -> None:
+def draw(settled: JudgedClaim, path: Path) -> None:
     """The picture of one claim."""
     assert settled.claim.plot is not None
     figure = new_figure(7, 3.6)
@@ -65,11 +65,11 @@ def draw(settled: Settled, path: Path) -> None:
     save(figure, path)
 
 
-def _has_picture(settled: Settled) -> bool:
-    return settled.claim.plot is not None and settled.judgement.word not in (Word.OPEN, Word.UNTESTABLE)
+def _has_picture(settled: JudgedClaim) -> bool:
+    return settled.claim.plot is not None and settled.judgement.word not in (Verdict.OPEN, Verdict.UNTESTABLE)
 
 
-def _section(settled: Settled) -> list[str]:
+def _section(settled: JudgedClaim) -> list[str]:
     claim, judged = settled.claim, settled.judgement
     seeds = claim.why_no_seeds or ", ".join(map(str, settled.evidence.seeds)) or "none yet"
     lines = [f"## {claim.id}", "", *_wrapped(f"**{claim.paper}, {claim.place}:** {claim.text}"), ""]

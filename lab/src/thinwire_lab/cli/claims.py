@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thinwire.errors import LabError
-from thinwire_lab.cli.options import Data, Json
-from thinwire_lab.cli.row_table import print_json_rows
+from thinwire_lab.cli.options import Data, Json, print_json_rows
 from thinwire_lab.cli.study import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from thinwire_lab.claims.settled import Settled
+    from thinwire_lab.claims.registry import JudgedClaim
 
 claims = typer.Typer(invoke_without_command=True)
 
@@ -39,14 +38,12 @@ def ledger(context: typer.Context, records: Records = None, as_json: Json = Fals
     """
     if context.invoked_subcommand is not None:
         return
-    from thinwire_lab.claims.ledger import CLAIMS
-    from thinwire_lab.claims.records_folder import hint, records_folder
-    from thinwire_lab.claims.settled import settle
+    from thinwire_lab.claims.registry import CLAIMS, hint, judge_claim, records_folder
 
     folder = records_folder(records)
     if note := hint(folder):  # first: without records there is nothing else to say
         typer.echo(f"thinwire: {note}", err=True)
-    settled = [settle(claim, folder) for claim in CLAIMS]
+    settled = [judge_claim(claim, folder) for claim in CLAIMS]
     if as_json:
         print_json_rows(one.row() for one in settled)
         return
@@ -73,9 +70,7 @@ def run(
       thinwire claims run fft-errors --data DIR --seeds 3
       thinwire claims run terngrad-figure5 --json
     """
-    from thinwire_lab.claims.ledger import find_claim
-    from thinwire_lab.claims.records_folder import records_folder
-    from thinwire_lab.claims.running import run_claim
+    from thinwire_lab.claims.registry import find_claim, records_folder, run_claim
 
     claim = find_claim(id)
     with progress_bar(as_json) as tell:
@@ -100,21 +95,19 @@ def page(
       thinwire claims page
       thinwire claims page --out claims.md --records docs/records
     """
-    from thinwire_lab.claims.ledger import CLAIMS
     from thinwire_lab.claims.page import write_page
-    from thinwire_lab.claims.records_folder import records_folder
-    from thinwire_lab.claims.settled import settle
+    from thinwire_lab.claims.registry import CLAIMS, judge_claim, records_folder
 
     if not out.parent.is_dir():
         raise LabError(
             f"{out.parent} does not exist here: go to the folder of thinwire's source, or pass --out"
         )
     folder = records_folder(records)
-    write_page([settle(claim, folder) for claim in CLAIMS], out)
+    write_page([judge_claim(claim, folder) for claim in CLAIMS], out)
     typer.echo(f"{out}: {len(CLAIMS)} claims", err=True)
 
 
-def _print_ledger(settled: Sequence[Settled]) -> None:
+def _print_ledger(settled: Sequence[JudgedClaim]) -> None:
     """A table; the claim, what was measured and the verdict stand below each other, so that 80 columns do."""
     from rich.console import Console
     from rich.markup import escape
@@ -137,7 +130,7 @@ def _print_ledger(settled: Sequence[Settled]) -> None:
     Console().print(f"{len(settled)} claims: {counts}", highlight=False)
 
 
-def _print_one(settled: Settled) -> None:
+def _print_one(settled: JudgedClaim) -> None:
     from rich.console import Console
     from rich.markup import escape
 

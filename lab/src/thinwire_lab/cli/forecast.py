@@ -16,8 +16,7 @@ from thinwire.perf.link import link_named
 from thinwire.perf.topology import Topology
 from thinwire.texts.names import check_codec_names
 from thinwire.texts.words import counted
-from thinwire_lab.cli.options import split_codecs
-from thinwire_lab.cli.row_table import print_table
+from thinwire_lab.cli.options import print_table, split_codecs
 
 if TYPE_CHECKING:
     from thinwire.perf.device import Device

@@ -14,7 +14,7 @@ from thinwire.texts.words import counted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from thinwire_lab.net.counted_run import CountedRun
+    from thinwire_lab.net.netlab import CountedRun
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
@@ -80,7 +80,7 @@ def netlab(
 
 
 def _clean(console: Console) -> None:
-    from thinwire_lab.net.janitor import sweep
+    from thinwire_lab.net.iproute import sweep
 
     removed = sweep()
     console.print(
@@ -99,8 +99,7 @@ def _run(
     as_json: bool,
     console: Console,
 ) -> None:
-    from thinwire_lab.net.counted_run import run_counted
-    from thinwire_lab.net.netlab import Netlab
+    from thinwire_lab.net.netlab import Netlab, run_counted
 
     def show(host: int, line: str) -> None:
         if host == 0 or not rank0:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thinwire.errors import LabError
-from thinwire_lab.cli.options import Data, Json, Out, Picture, Seed
-from thinwire_lab.cli.row_table import print_json_rows, print_table
+from thinwire_lab.cli.options import Data, Json, Out, Picture, Seed, print_json_rows, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from thinwire_lab.study.recording import Tell
+    from thinwire_lab.study.subject import Tell
 
 study = typer.Typer(
     help="Record gradients from training and measure what methods and number formats do to them.",
@@ -55,16 +54,14 @@ def errors(
     """
     from rich.markup import escape
 
-    from thinwire_lab.cli.run_output import command_line
+    from thinwire_lab.cli.runs import command_line
     from thinwire_lab.study.figures import subjects_of
+    from thinwire_lab.study.findings import correlation_table, error_table, missed_note, verdict
     from thinwire_lab.study.methods import read_methods
-    from thinwire_lab.study.report import WHY_NOTE, tensors_note
-    from thinwire_lab.study.study import Study
+    from thinwire_lab.study.report import WHY_NOTE, GradientStudy, tensors_note
     from thinwire_lab.study.subject import read_subjects
-    from thinwire_lab.study.tables import correlation_table, error_table, missed_note
-    from thinwire_lab.study.verdict import verdict
 
-    plan = Study(read_subjects(tasks, steps, seed), out, data, png, command_line())
+    plan = GradientStudy(read_subjects(tasks, steps, seed), out, data, png, command_line())
     chosen, targets = read_methods(methods), _targets(bits)
     with progress_bar(json) as tell:
         findings, folder = plan.errors(chosen, targets, tell)
@@ -102,12 +99,12 @@ def formats(
     """
     from rich.markup import escape
 
-    from thinwire_lab.cli.run_output import command_line
-    from thinwire_lab.study.study import Study
+    from thinwire_lab.cli.runs import command_line
+    from thinwire_lab.study.findings import format_table
+    from thinwire_lab.study.report import GradientStudy
     from thinwire_lab.study.subject import read_subjects
-    from thinwire_lab.study.tables import format_table
 
-    plan = Study(read_subjects(tasks, steps, seed), out, data, command=command_line())
+    plan = GradientStudy(read_subjects(tasks, steps, seed), out, data, command=command_line())
     with progress_bar(json) as tell:
         found, folder = plan.formats(tell)
     if json:
@@ -143,23 +140,28 @@ def accuracy(
       thinwire study accuracy docs/records/accuracy-cifar10.jsonl --picture docs/figures/accuracy-cifar10.svg
     """
     from thinwire_lab.report.record import write_text
-    from thinwire_lab.run.records import Records
-    from thinwire_lab.study.kept import kept_studies
-    from thinwire_lab.study.kept_picture import KeptPicture
-    from thinwire_lab.study.kept_table import HEADS, kept_markdown, kept_rows, put_table
+    from thinwire_lab.run.records import RunRecords
+    from thinwire_lab.study.accuracy import (
+        HEADS,
+        AccuracyPicture,
+        accuracy_markdown,
+        accuracy_rows,
+        accuracy_studies,
+        put_table,
+    )
 
-    found = {path: kept_studies(Records(path).checked().runs()) for path in records}
+    found = {path: accuracy_studies(RunRecords(path).checked().runs()) for path in records}
     for path, studies in found.items():
         for one in studies:
             if json:
                 print_json_rows({"task": one.recipe.task, **line.to_dict()} for line in one.codecs)
             else:
-                print_table(HEADS, kept_rows(one), one.setting, narrow=True)
+                print_table(HEADS, accuracy_rows(one), one.setting, narrow=True)
         if into is not None:
             page = into.read_text(encoding="utf-8")
-            write_text(into, put_table(page, path.stem, "\n".join(map(kept_markdown, studies))))
+            write_text(into, put_table(page, path.stem, "\n".join(map(accuracy_markdown, studies))))
     if picture is not None:
-        write_text(picture, KeptPicture(next(iter(found.values()))[0]).svg())
+        write_text(picture, AccuracyPicture(next(iter(found.values()))[0]).svg())
 
 
 def _targets(text: str) -> list[float]:

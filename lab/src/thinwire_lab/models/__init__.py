@@ -6,11 +6,23 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from thinwire.errors import LabError
-from thinwire_lab.models.card import ModelCard
-from thinwire_lab.models.char_transformer import CONTEXT, CharTransformer
-from thinwire_lab.models.pictures import alexnet, alexnet_dropout, cifarnet, digits_cnn, lenet, vgg
-from thinwire_lab.models.resnet import resnet8, resnet8_wide, resnet20
-from thinwire_lab.models.untuned import CharLstm, TiedGpt, mlp
+from thinwire_lab.models.nets import (
+    CONTEXT,
+    CharLstm,
+    CharTransformer,
+    ModelCard,
+    TiedGpt,
+    alexnet,
+    alexnet_dropout,
+    cifarnet,
+    digits_cnn,
+    lenet,
+    mlp,
+    resnet8,
+    resnet8_wide,
+    resnet20,
+    vgg,
+)
 
 __all__ = ["MODELS", "ModelCard", "fit_check", "model_card"]
 

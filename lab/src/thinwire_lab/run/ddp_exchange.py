@@ -12,7 +12,7 @@ import thinwire as tw
 from thinwire.errors import LabError
 from thinwire.plans.plan import idle_text
 from thinwire.tensors.spec import Spec
-from thinwire_lab.run.codec_choice import DDP, DDP_FP16, DDP_POWERSGD, read_codec_choice
+from thinwire_lab.run.recipe import DDP, DDP_FP16, DDP_POWERSGD, read_codec_choice
 
 POWERSGD_START_STEP = 2  # PyTorch wants the buckets rebuilt first
 ONE_BUCKET_MB = 100_000.0  # with two buckets PyTorch's PowerSGD deadlocks on gloo

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,16 +13,52 @@ from typing import Any
 
 from thinwire.errors import LabError
 from thinwire.plans.wire_version import WIRE_VERSION, bytes_since
-from thinwire_lab.report.outcome import Outcome, Row, outcome_from_dict
-from thinwire_lab.run.lines_file import LinesFile
+from thinwire_lab.report.record import Row, RunOutcome, outcome_from_dict
 from thinwire_lab.run.recipe import Recipe, recipe_from_dict
-
-RECORDS = "records.jsonl"  # in the run folder, unless another file is named
-Finished = tuple[Outcome, list[Row]]
 
 
 @dataclass(frozen=True)
-class Settings:
+class LinesFile:
+    """Lines are added and never taken away; several programs may write to it at the same time."""
+
+    path: Path
+
+    def lines(self) -> Iterator[str]:
+        """The whole lines."""
+        if not self.path.exists():
+            return iter(())
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise LabError(
+                f"{self.path} cannot be read ({error}): name another file with --records"
+            ) from error
+        return iter(text[: text.rfind("\n") + 1].splitlines())
+
+    def append(self, line: str) -> None:
+        """Writes a line at once, behind the last whole one."""
+        try:
+            self._drop_torn_line()
+            with self.path.open("ab") as file:
+                file.write(line.encode() + b"\n")
+        except OSError as error:
+            raise LabError(
+                f"{self.path} cannot be written ({error.strerror}): name another file with --records"
+            ) from error
+
+    def _drop_torn_line(self) -> None:
+        whole = self.path.read_bytes() if self.path.exists() else b""
+        if whole and not whole.endswith(b"\n"):
+            with self.path.open("r+b") as file:
+                file.truncate(whole.rfind(b"\n") + 1)
+
+
+RECORDS = "records.jsonl"  # in the run folder, unless another file is named
+Finished = tuple[RunOutcome, list[Row]]
+
+
+@dataclass(frozen=True)
+class RunSettings:
     """All that decides the result of a run: runs with equal settings are the same run."""
 
     recipe: Recipe
@@ -31,7 +68,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Records:
+class RunRecords:
     """A file that lines are added to and never taken from; of two lines of the same run the later one counts.
 
     A line is {"settings": {"recipe", "network", "baseline", "wire"}, "commit", "made", "result", "rows"}. Of
@@ -40,7 +77,7 @@ class Records:
 
     path: Path
 
-    def find(self, settings: Settings) -> Finished | None:
+    def find(self, settings: RunSettings) -> Finished | None:
         """The result of a run that was finished before, and its rows."""
         found = None
         for number, line in enumerate(LinesFile(self.path).lines(), 1):
@@ -49,7 +86,7 @@ class Records:
                 found = values
         return None if found is None else (outcome_from_dict(found["result"]), _long(found["rows"]))
 
-    def checked(self) -> Records:
+    def checked(self) -> RunRecords:
         """Itself, if there is such a file with at least one run."""
         if not self.path.is_file() or not self.path.read_bytes().strip():
             raise LabError(
@@ -57,9 +94,9 @@ class Records:
             )
         return self
 
-    def runs(self) -> list[tuple[Recipe, Outcome]]:
+    def runs(self) -> list[tuple[Recipe, RunOutcome]]:
         """Every run with the bytes of now and what it gave, in the file's order; the later of two counts."""
-        found: dict[Settings, Outcome] = {}
+        found: dict[RunSettings, RunOutcome] = {}
         for number, line in enumerate(LinesFile(self.path).lines(), 1):
             values = self._read(number, line)
             settings = _settings(values["settings"])
@@ -67,7 +104,7 @@ class Records:
                 found[settings] = outcome_from_dict(values["result"])
         return [(settings.recipe, outcome) for settings, outcome in found.items()]
 
-    def add(self, settings: Settings, outcome: Outcome, rows: list[Row]) -> None:
+    def add(self, settings: RunSettings, outcome: RunOutcome, rows: list[Row]) -> None:
         """Writes a finished run down at once, as one line."""
         line = {
             "settings": {
@@ -119,7 +156,7 @@ def _git(folder: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
-def _settings(values: dict[str, Any]) -> Settings | None:
+def _settings(values: dict[str, Any]) -> RunSettings | None:
     """Settings as they were written; None if a later thinwire wrote them, with options unknown here.
 
     A version since which the codec's bytes have not changed counts as that of now.
@@ -127,7 +164,7 @@ def _settings(values: dict[str, Any]) -> Settings | None:
     try:
         recipe, wire = recipe_from_dict(values["recipe"]), values["wire"]
         unchanged = bytes_since(recipe.codec) <= wire <= WIRE_VERSION
-        return Settings(recipe, values["network"], values["baseline"], WIRE_VERSION if unchanged else wire)
+        return RunSettings(recipe, values["network"], values["baseline"], WIRE_VERSION if unchanged else wire)
     except LabError:
         return None
 

@@ -31,7 +31,7 @@ class Wire:
     cpu_s_per_byte: float = 0.0  # what a core does to move one
 
 
-class Clock:
+class SimulatedClock:
     """Simulated seconds."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Clock:
         return self.now
 
 
-class Network:
+class SimulatedNetwork:
     """Collectives of `workers` hosts on a wire; `rng` None: no noise, jitter as its mean."""
 
     def __init__(self, wire: Wire, workers: int, rng: random.Random | None) -> None:
@@ -90,7 +90,7 @@ class Network:
 class SimulatedGroup(Group):
     """Collectives take simulated time; every peer has what this rank has."""
 
-    def __init__(self, network: Network, clock: Clock) -> None:
+    def __init__(self, network: SimulatedNetwork, clock: SimulatedClock) -> None:
         self.rank, self.size = 0, network.workers
         self._network, self._clock = network, clock
 
@@ -124,7 +124,7 @@ class SimulatedGroup(Group):
 
 @dataclass(frozen=True)
 class _Arrival:
-    clock: Clock
+    clock: SimulatedClock
     end: float
 
     def wait(self) -> None:
@@ -197,7 +197,7 @@ class Job:
 def step(
     job: Job,
     text: str,
-    network: Network,
+    network: SimulatedNetwork,
     now: float,
     slower: float = 1.0,
     ready: Callable[[float], None] = lambda _: None,
@@ -221,7 +221,7 @@ def step(
 
 
 def _exchange(
-    job: Job, cost: Cost, levels: float, bucket: Tensors, network: Network, begin: float
+    job: Job, cost: Cost, levels: float, bucket: Tensors, network: SimulatedNetwork, begin: float
 ) -> tuple[float, float]:
     """One bucket through a codec: when it is done, and the seconds of coding in it."""
     p, n = network.workers, bucket.coded
@@ -257,7 +257,7 @@ def _exchange(
 
 def expected_step_s(job: Job, text: str, wire: Wire, workers: int, steps: int = 16) -> float:
     """Seconds of a step in the long run, without noise: token buckets as full as such steps leave them."""
-    network = Network(replace(wire), workers, None)
+    network = SimulatedNetwork(replace(wire), workers, None)
     network._tokens = 0.0
     now, ends = 0.0, []
     for _ in range(steps):

@@ -28,10 +28,10 @@ from thinwire.tensors.spec import Spec
 from thinwire_lab.simulated.cluster import (
     COSTS,
     CPU,
-    Clock,
     Job,
-    Network,
+    SimulatedClock,
     SimulatedGroup,
+    SimulatedNetwork,
     Tensors,
     Wire,
     expected_step_s,
@@ -78,7 +78,7 @@ class Scenario:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ScenarioOutcome:
     """What auto took, and the true steps: of that, of plain DDP and of the best that was allowed."""
 
     seed: int
@@ -207,13 +207,13 @@ def _log(rng: random.Random, low: float, high: float) -> float:
     return math.exp(rng.uniform(math.log(low), math.log(high)))
 
 
-class Run:
+class SimulatedRun:
     """An auto run on a scenario: the real pilot, helm, survey and probes over a simulated group."""
 
     def __init__(self, made: Scenario) -> None:
-        self.scenario, self.clock, self.codec = made, Clock(), DENSE
+        self.scenario, self.clock, self.codec = made, SimulatedClock(), DENSE
         self.rng = random.Random(made.seed + 1)
-        self.network = Network(made.wire, made.workers, self.rng)
+        self.network = SimulatedNetwork(made.wire, made.workers, self.rng)
         self.job = made.job
         self.first_trial_s: float | None = None
         group = SimulatedGroup(self.network, self.clock)
@@ -236,7 +236,7 @@ class Run:
             self.clock.now = end + self._noise() * self.job.rest_s
         return most
 
-    def outcome(self, steps: int, wire: Wire, changed: bool = False) -> Outcome:
+    def outcome(self, steps: int, wire: Wire, changed: bool = False) -> ScenarioOutcome:
         made = self.scenario
         texts = (DENSE, *choices(made.quality, nodes=False))
         true_s = {text: expected_step_s(made.job, text, wire, made.workers) for text in texts}
@@ -244,7 +244,7 @@ class Run:
         taken = self.pilot.codec
         began = self.clock.now if self.first_trial_s is None else self.first_trial_s
         times = true_s[taken], true_s[DENSE], true_s[best]
-        return Outcome(
+        return ScenarioOutcome(
             made.seed, taken, best, steps, self.clock.now - began, *times, self.pilot.decided, changed
         )
 
@@ -286,10 +286,10 @@ def _speeds(codecs: Sequence[str], factor: float) -> dict[str, CodecSpeed]:
     return found
 
 
-def play(seed: int) -> list[Outcome]:
+def play(seed: int) -> list[ScenarioOutcome]:
     """The decision of one scenario, and where its link changes the one that holds 200 steps later."""
     made = scenario(seed)
-    run = Run(made)
+    run = SimulatedRun(made)
     steps = run.steps(2 * MAX_STEPS, until_decided=True)
     outcomes = [run.outcome(steps, made.wire)]
     if made.after is not None:
@@ -308,10 +308,10 @@ class Summary:
     near_best: int
     not_slower: int
     in_time: int
-    worst: tuple[Outcome, ...]  # those that missed a limit
+    worst: tuple[ScenarioOutcome, ...]  # those that missed a limit
 
     @classmethod
-    def of(cls, outcomes: Sequence[Outcome]) -> Summary:
+    def of(cls, outcomes: Sequence[ScenarioOutcome]) -> Summary:
         missed = [one for one in outcomes if not (one.near_best and one.not_slower and one.in_time)]
         worst = sorted(missed, key=lambda one: one.taken_s / one.best_s, reverse=True)
         return cls(

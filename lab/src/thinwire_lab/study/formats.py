@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thinwire_lab.study.probe import passed_through
-from thinwire_lab.study.snapshot import Snapshot, relative_error
+from thinwire_lab.study.methods import Snapshot, passed_through, relative_error
 
 Rounded = tuple[Tensor, float]  # a tensor in a format, and the largest number the format could have given
 BITS = (8, 10, 16)

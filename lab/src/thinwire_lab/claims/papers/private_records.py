@@ -6,12 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from thinwire_lab.claims.claim import Claim
-from thinwire_lab.claims.evidence import Evidence
-from thinwire_lab.claims.judgement import Judgement, graded
-from thinwire_lab.claims.run import Measured
-from thinwire_lab.claims.study import Recorded, Untestable
-from thinwire_lab.run.lines_file import LinesFile
+from thinwire_lab.claims.claim import Claim, Evidence, Judgement, Measured, Recorded, Untestable, graded
+from thinwire_lab.run.records import LinesFile
 
 SIRNN, COPRIV, OURS, OURS_LIKE_FOR_LIKE = "B0", "CoPriv-like", "ours", "S6"
 NET = "resnet32"

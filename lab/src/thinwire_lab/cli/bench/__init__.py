@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from thinwire_lab.cli.bench.auto import auto
-from thinwire_lab.cli.bench.clusters import clusters
-from thinwire_lab.cli.bench.digests import digests
-from thinwire_lab.cli.bench.exchange import exchange
-from thinwire_lab.cli.bench.grid import grid
-from thinwire_lab.cli.bench.kernels import kernels
-from thinwire_lab.cli.bench.memory import memory
-from thinwire_lab.cli.bench.step import step
+from thinwire_lab.cli.bench.cells import auto, clusters, grid, step
+from thinwire_lab.cli.bench.micro import digests, exchange, kernels, memory
 
 bench = typer.Typer(
     help="Measure kernels, an exchange, a training step, a grid of forecasts; or print digests of results.",

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire_lab.cli.options import split_codecs
+from thinwire.texts.names import first_word
+from thinwire.texts.rate import rate_or_none
+from thinwire.texts.words import counted
+from thinwire_lab.cli.bench.micro import turn_results
+from thinwire_lab.cli.options import (
+    Hosts,
+    Json,
+    NetworkChoice,
+    Rate,
+    Repeats,
+    RowTable,
+    split_codecs,
+    with_quartiles,
+)
+from thinwire_lab.run.recipe import read_codec_choice
 
 if TYPE_CHECKING:
-    from thinwire_lab.bench.cell import Cell
+    from thinwire_lab.bench.cell import Cell, CellJob
 
 
 def whole_numbers(option: str, text: str) -> list[int]:
@@ -47,3 +64,243 @@ class CellProgress:
             self._bars.update(self._task, description=title, completed=row["turn"], total=row["of"])
         else:
             self._bars.update(self._task, description=f"{title}, measuring inputs", total=None)
+
+
+AUTO_TABLE = RowTable(
+    (
+        ("ddp", lambda r: f"{r['measured_ms']['ddp']:.0f} ms"),
+        ("auto", lambda r: f"{r['measured_ms']['auto']:.0f} ms"),
+        ("took", lambda r: r["took"]),
+        ("steps", lambda r: str(r["auto_steps"])),
+        ("cell", lambda r: f"{r['model']}, {r['rate'] or 'unshaped'}, {r['workers']}"),
+    )
+)
+
+
+def auto(
+    models: Annotated[str, typer.Option(help="Models of the lab.")] = "mlp,lstm,gpt,resnet20,alexnet",
+    rates: Annotated[
+        str, typer.Option(help="Rates of every link; none: unshaped.")
+    ] = "20mbit,100mbit,300mbit,1gbit,none",
+    workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "2,4",
+    busy: Annotated[bool, typer.Option("--busy", help="With two busy loops beside every cell.")] = False,
+    quality: Annotated[
+        str | None, typer.Option(help="What auto may take. Default: by the net's optimizer.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="For timing a cell, about; 3 turns at least.", min=0)] = 20,
+    again: Annotated[bool, typer.Option("--again", help="Run cells that are recorded, too.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Run nothing, write the page.")] = False,
+    records: Annotated[Path, typer.Option(help="One line for each finished cell.")] = Path(
+        "docs/records/auto.jsonl"
+    ),
+    page: Annotated[Path, typer.Option(help="The page that is made of them.")] = Path("docs/auto-grid.md"),
+    as_json: Json = False,
+) -> None:
+    """Let auto decide on real links, then time its choice beside plain DDP and every codec allowed.
+
+    A finished cell is one line of the records and is not run again: the command can be stopped and go on.
+    Shaped links need netlab (root). Nothing else should run on the machine. All cells take about an hour
+    on 2 cores.
+
+    \b
+    Examples:
+      thinwire bench auto
+      thinwire bench auto --models mlp --rates 100mbit --workers 4 --quality aggressive --again
+      thinwire bench auto --busy --models gpt,resnet20 --rates 100mbit,1gbit
+      thinwire bench auto --report
+    """
+    from thinwire_lab.bench.auto import run_auto_cells, wanted_cells, write_page
+    from thinwire_lab.bench.grid import read_records
+
+    if not report:
+        limits = [rate_or_none(rate) for rate in split_codecs(rates)]
+        wanted = wanted_cells(split_codecs(models), limits, whole_numbers("--workers", workers), busy)
+        with CellProgress(len(wanted), quiet=as_json) as progress:
+            rows = run_auto_cells(wanted, quality, seconds, records, again, progress.told)
+            AUTO_TABLE.show(rows, counted(len(wanted), "cell"), as_json)
+    typer.echo(write_page(read_records(records), page, records), err=True)
+
+
+GRID_TABLE = RowTable(
+    (
+        ("cell", lambda r: f"{r['model']}, {r['rate'] or 'unshaped'}, {r['workers']} workers"),
+        ("ddp", lambda r: f"{r['measured_ms']['ddp']:.1f} ms"),
+        ("repeats", lambda r: str(r["repeats"])),
+        ("errors of the forecast, percent", lambda r: _errors(r)),
+    )
+)
+
+
+def grid(
+    models: Annotated[str, typer.Option(help="Models of the lab.")] = "alexnet,resnet20",
+    rates: Annotated[str, typer.Option(help="Rates of every link; none: unshaped.")] = "100mbit,1gbit,none",
+    workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "2,4,8",
+    codecs: Annotated[
+        str, typer.Option(help="Codecs to forecast and to time, besides plain DDP.")
+    ] = "fp16,terngrad,qsgd:4,gradiveq:8,topk:0.01",
+    others: Annotated[str, typer.Option(help='Hooks that are timed only; "" for none.')] = "auto",
+    batch: Annotated[int, typer.Option(help="Examples per worker.", min=1)] = 16,
+    seconds: Annotated[float, typer.Option(help="For timing a cell, about; 3 turns at least.", min=0)] = 80,
+    repeats: Annotated[int, typer.Option(help="Timed turns of a cell, at most.", min=1)] = 15,
+    probe_seconds: Annotated[float, typer.Option(help="For the link, and for the codecs.", min=0.01)] = 1.5,
+    again: Annotated[bool, typer.Option("--again", help="Run cells that are recorded, too.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Run nothing, write the page.")] = False,
+    records: Annotated[Path, typer.Option(help="One line for each finished cell.")] = Path(
+        "docs/records/grid.jsonl"
+    ),
+    page: Annotated[Path, typer.Option(help="The page that is made of them.")] = Path("docs/grid.md"),
+    as_json: Json = False,
+) -> None:
+    """Forecast training steps, then measure them, over models, links and workers.
+
+    Each cell measures its inputs (a step without exchange, the link, the codecs), forecasts every codec, and
+    only then times them, taking turns. A finished cell is one line of the records and is not run again: the
+    grid can be stopped and go on. Shaped links need netlab (root). Nothing else should run on the machine.
+    The whole grid takes about 50 minutes on 2 cores.
+
+    \b
+    Examples:
+      thinwire bench grid
+      thinwire bench grid --models resnet20 --rates none --workers 2,4 --others "" --json
+      thinwire bench grid --again --models alexnet --rates 1gbit --workers 4
+      thinwire bench grid --report
+    """
+    if report:
+        _write(records, page)
+        return
+    hooks = split_codecs(codecs), split_codecs(others)
+    jobs = _jobs(models, rates, workers, *hooks, batch, seconds, repeats, probe_seconds)
+    from thinwire_lab.bench.grid import run_grid
+
+    with CellProgress(len(jobs), quiet=as_json) as progress:
+        GRID_TABLE.show(
+            run_grid(jobs, records, again, progress.told), f"{counted(len(jobs), 'cell')}", as_json
+        )
+    _write(records, page)
+
+
+def _jobs(
+    models: str, rates: str, workers: str, codecs: tuple[str, ...], others: tuple[str, ...], *rest: Any
+) -> list[tuple[Cell, CellJob]]:
+    counts = whole_numbers("--workers", workers)
+    limits = [rate_or_none(rate) for rate in split_codecs(rates)]
+    from thinwire_lab.bench.cell import cells
+    from thinwire_lab.bench.grid import job_of
+
+    made = cells(split_codecs(models), limits, counts)
+    return [(cell, job_of(cell, codecs, others, *rest)) for cell in made]
+
+
+def _write(records: Path, page: Path) -> None:
+    from thinwire_lab.bench.grid import points, read_records
+    from thinwire_lab.bench.grid_page import summary, write_page
+
+    found = read_records(records)
+    write_page(found, page, page.parent / "figures" / "grid.png", records)
+    typer.echo(f"{page}: {counted(len(found), 'cell')}. {summary(points(found))}", err=True)
+
+
+def _errors(record: dict[str, Any]) -> str:
+    both = ((name, ms, record["measured_ms"][name]) for name, ms in record["forecast_ms"].items())
+    return ", ".join(f"{name} {100 * (forecast / measured - 1):+.0f}" for name, forecast, measured in both)
+
+
+def clusters(
+    scenarios: Annotated[int, typer.Option(help="How many.", min=1)] = 2000,
+    first: Annotated[int, typer.Option(help="The seed of the first one; the others follow.", min=0)] = 0,
+    records: Annotated[Path | None, typer.Option(help="A file for one line a decision.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Let auto decide on random simulated clusters and judge its decisions by their true step times.
+
+    Latency 0.05 to 100 ms, 5 Mbit/s to 100 Gbit/s, token buckets, jitter, slow ranks and links, busy cores,
+    50 thousand to 100 million parameters, 2 to 64 workers, links that change. Probes, fits, forecasts, trials
+    and watch are the real code; how long a collective takes is simulated. Exits with 1 if a limit is missed.
+
+    \b
+    Examples:
+      thinwire bench clusters
+      thinwire bench clusters --scenarios 200 --first 5000 --records runs/clusters.jsonl
+    """
+    from rich.console import Console
+    from rich.progress import track
+
+    from thinwire_lab.simulated.scenario import Summary, play
+
+    console = Console(stderr=True)
+    seeds = range(first, first + scenarios)
+    outcomes = [
+        outcome
+        for seed in track(seeds, "scenarios", console=console, transient=True, disable=as_json)
+        for outcome in play(seed)
+    ]
+    if records is not None:
+        records.parent.mkdir(parents=True, exist_ok=True)
+        records.write_text("".join(json.dumps(outcome.to_json()) + "\n" for outcome in outcomes))
+    summary = Summary.of(outcomes)
+    typer.echo(json.dumps(summary.to_json()) if as_json else str(summary))
+    if not summary.holds:
+        raise typer.Exit(1)
+
+
+HOOKS = ("none", "ddp-again", "ddp-bucket", "ddp-best")  # besides codecs and PyTorch's own exchange
+
+STEP_TABLE = RowTable(
+    (
+        ("hook", lambda r: r["hook"]),
+        ("step", lambda r: with_quartiles(r["step_ms"], r["step_ms_quartiles"], " ms", 1)),
+        ("vs ddp", lambda r: with_quartiles(r["speedup_vs_ddp"], r["speedup_quartiles"], "x", 2)),
+        ("vs floor", lambda r: f"{r['floor_ratio']:.2f}x"),
+        ("bytes a worker", lambda r: f"{r['bytes_per_worker']:,.0f}"),
+    )
+)
+
+
+def step(
+    model: Annotated[str, typer.Option(help="A model of the lab.")] = "alexnet",
+    hosts: Hosts = 4,
+    rate: Rate = "1gbit",
+    hooks: Annotated[
+        str,
+        typer.Option(help="ddp, ddp-fp16, ddp-powersgd:RANK, ddp-bucket:MB, ddp-best, or codecs."),
+    ] = "none,ddp,ddp-fp16,ddp-powersgd:4,ddp-best,terngrad",
+    batch: Annotated[int, typer.Option(help="Examples per worker.", min=1)] = 16,
+    repeats: Repeats = 10,
+    per_host: Annotated[
+        int, typer.Option("--workers-per-host", help="Workers on each host; netlab only.", min=1)
+    ] = 1,
+    network: NetworkChoice = "auto",
+    as_json: Json = False,
+) -> None:
+    """Time one training step (forward, backward, exchange, update) under several hooks.
+
+    none is the floor: DDP without any exchange (no_sync). ddp-again is plain DDP
+    a second time, so that the noise can be seen. ddp-best tries bucket sizes.
+
+    \b
+    Examples:
+      thinwire bench step --model alexnet --hosts 4 --rate 100mbit
+      thinwire bench step --model resnet20 --hooks ddp,ddp-fp16,terngrad --json
+      thinwire bench step --hosts 2 --workers-per-host 2 --hooks "terngrad,terngrad @ hierarchy=auto"
+    """
+    limit = rate_or_none(rate)
+    for name in split_codecs(hooks):
+        if first_word(name) not in HOOKS:
+            read_codec_choice(name).check_names()
+    from thinwire_lab.bench.step import StepJob, check_hooks, with_controls
+    from thinwire_lab.models import model_card
+    from thinwire_lab.net.network import open_network
+
+    model_card(model)
+    names = with_controls(split_codecs(hooks))
+    check_hooks(names)
+    workers = hosts * per_host
+    with open_network(limit, workers, network, per_host) as made:
+        job = StepJob(model, batch, names, repeats, rate, made.emulated_rate is not None, per_host)
+        rows = turn_results("thinwire_lab.bench.step", asdict(job), made, workers, as_json)
+        cluster = counted(hosts, "host") + (f" of {per_host} workers" if per_host > 1 else "")
+        STEP_TABLE.show(
+            rows,
+            f"{model}, batch {batch}, {cluster}, {limit or 'no limit'}: {made.note()}",
+            as_json,
+        )

@@ -14,7 +14,7 @@ import thinwire
 from thinwire.errors import ThinwireError
 from thinwire.kernels import backends, native_problem
 
-PACKAGES = ("numpy", "typer", "rich", "plotly", "matplotlib", "scikit-learn")
+PACKAGES = ("numpy", "typer", "rich", "matplotlib", "scikit-learn")
 KERNEL_NUMEL = 1 << 20
 
 

@@ -12,12 +12,12 @@ from made_runs import made_record
 
 from thinwire.errors import LabError
 from thinwire_lab.report.costs import stage_history
+from thinwire_lab.report.drawing import colours
 from thinwire_lab.report.page_data import page_data
 from thinwire_lab.report.pictures import write_headline_picture
 from thinwire_lab.report.record import Record
 from thinwire_lab.report.run_report import verdict
 from thinwire_lab.report.summary import compare_outcomes, merge, title_of
-from thinwire_lab.report.svg import colours
 
 
 def test_no_two_codecs_share_a_colour() -> None:

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from thinwire.errors import LabError
-from thinwire.perf.palette import colours
-from thinwire.perf.picture import bare, new_figure, save
 from thinwire_lab.bench.cell import AGAIN, AUTO, Record
 from thinwire_lab.bench.grid import AutoVerdict, Errors, ForecastPoint, points, spread, verdict
+from thinwire_lab.report.drawing import bare, colours, new_figure, save
 
 HEAD = """# The grid: forecast against measurement
 

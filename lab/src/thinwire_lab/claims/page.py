@@ -7,9 +7,9 @@ from pathlib import Path
 from textwrap import fill
 
 from thinwire.errors import LabError
-from thinwire.perf.picture import bare, new_figure, save
 from thinwire_lab.claims.claim import Verdict
 from thinwire_lab.claims.registry import MIN_SEEDS, JudgedClaim
+from thinwire_lab.report.drawing import bare, new_figure, save
 
 PICTURES = Path("figures/claims")  # beside the page
 WIDTH = 120

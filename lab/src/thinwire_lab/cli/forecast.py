@@ -249,9 +249,8 @@ def _print_sweep(
     ranges: dict[str, Range],
     nodes: dict[int, list[Row]],
 ) -> None:
-    from thinwire.perf.picture import write_sweep
     from thinwire.perf.tables import headline, swept
-    from thinwire_lab.report.plan_page import write_page
+    from thinwire_lab.report.sweep import write_page, write_sweep
 
     points = _swept(asked, setting, codecs, nodes)
     x_name = "nodes" if asked.sweep == "nodes" else "link between nodes"

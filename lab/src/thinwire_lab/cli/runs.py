@@ -1,4 +1,8 @@
-"""The options of a training run, which `train` and `compare` share, and what follows from them."""
+"""`thinwire train`, `compare`, `demo` and `report`: training runs, and how they are shown.
+
+Options that `train` and `compare` share are fields of `RunOptions`. What needs torch is imported late, so that
+a mistake in a name is told at once.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from thinwire.texts.rate import rate_or_none
 from thinwire_lab.cli.options import (
@@ -29,16 +31,12 @@ from thinwire_lab.cli.options import (
     split_codecs,
 )
 from thinwire_lab.net.network import AUTO
-from thinwire_lab.report.record import REPORT, Record
-from thinwire_lab.report.run_report import verdict
-from thinwire_lab.report.summary import compare_outcomes, headline, title_of
-from thinwire_lab.run.progress import Live, logged
 from thinwire_lab.run.recipe import Recipe, read_codec_choice, recipe_for
-from thinwire_lab.run.session import TrainingSession
 
 if TYPE_CHECKING:
+    from thinwire_lab.report.record import Record
     from thinwire_lab.run.checkpoint import CheckpointOptions
-
+    from thinwire_lab.run.session import TrainingSession
 
 IN_RECIPE = ("workers", "model", "epochs", "steps", "batch", "lr", "evaluations", "seed")
 
@@ -137,6 +135,10 @@ def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def show_session(session: TrainingSession, as_json: bool, tensorboard: Path | None = None) -> None:
     """Run a session with live progress and show what came out; with JSON, progress goes to standard error."""
+    from rich.console import Console
+
+    from thinwire_lab.run.progress import Live, logged
+
     with Live(Console(stderr=as_json)) as live, logged(live, tensorboard) as progress:
         record, folder = replace(session, command=command_line()).run(progress)
     show_record(record, folder, as_json)
@@ -144,6 +146,13 @@ def show_session(session: TrainingSession, as_json: bool, tensorboard: Path | No
 
 def show_record(record: Record, folder: Path, as_json: bool) -> None:
     """The table of a record, what it says in one sentence, and where its report is."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from thinwire_lab.report.record import REPORT
+    from thinwire_lab.report.run_report import verdict
+    from thinwire_lab.report.summary import compare_outcomes, headline, title_of
+
     lines = compare_outcomes(record.outcomes)
     if as_json:
         print_json_rows({**line.to_dict(), "folder": str(folder)} for line in lines)

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 from thinwire.perf.device import device_named
 from thinwire.perf.forecast import DENSE, Forecast, Setting, forecast
 from thinwire.perf.link import Link, link_named
-from thinwire.perf.palette import colours
-from thinwire.perf.picture import bare, new_figure, save
 from thinwire.perf.tables import Cells, number
 from thinwire.perf.topology import Topology
 from thinwire_lab.figure5.model import (
@@ -37,6 +35,7 @@ from thinwire_lab.figure5.model import (
     Table,
     fit,
 )
+from thinwire_lab.report.drawing import bare, colours, new_figure, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -247,7 +246,7 @@ def write_ours(curves: Sequence[CodecCurve], path: Path) -> None:
     """Speed against dense of every codec, a panel for each cluster and network."""
     figure = new_figure(14, 8)
     grid = figure.subplots(2, 3, sharex=True)
-    palette = colours(list(dict.fromkeys(curve.codec for curve in curves)))
+    palette = colours([DENSE, *(curve.codec for curve in curves)])
     for line, cluster in zip(grid, CLUSTERS, strict=True):
         for axes, network in zip(line, NETWORKS, strict=True):
             found = [c for c in curves if (c.cluster, c.network) == (cluster, network)]

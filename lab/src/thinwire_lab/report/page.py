@@ -7,11 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
+from typing import Any
 
 WEB = Path(__file__).parent / "web"
 SCRIPTS = ("chart.js", "report.js")
@@ -198,7 +194,6 @@ def _chip(colour: str) -> str:
     return f'<span class="chip" style="background:{colour}"></span>'
 
 
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 STYLE = """
 :root { color-scheme: light; }
 body { font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; color: #1f2937;
@@ -218,6 +213,7 @@ table.reasons td, table.reasons th { text-align: left; }
 table.headline td { font-size: 1.08rem; }
 table.headline td:first-child { font-weight: 600; }
 .wide { overflow-x: auto; }
+svg { max-width: 100%; height: auto; }
 details summary { cursor: pointer; color: #374151; margin: .4rem 0; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1.2rem; }
 dt { color: #6b7280; } dd { margin: 0; overflow-wrap: anywhere; }
@@ -227,9 +223,7 @@ code { font: .92em ui-monospace, "SF Mono", Menlo, Consolas, monospace; backgrou
 
 
 def page(title: str, parts: Sequence[str]) -> str:
-    """A whole HTML document; plotly's library is inlined, so it opens without a network."""
-    from plotly.offline import get_plotlyjs
-
+    """A whole HTML document without scripts; figures are SVG elements among its parts."""
     return "\n".join(
         [
             "<!doctype html>",
@@ -237,7 +231,6 @@ def page(title: str, parts: Sequence[str]) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{escape(title)}</title>",
             f"<style>{STYLE}</style>",
-            f"<script>{get_plotlyjs()}</script>",
             "</head><body>",
             *parts,
             "</body></html>\n",
@@ -276,12 +269,3 @@ def facts(pairs: Sequence[tuple[str, str]], code: Sequence[str] = ()) -> str:
 
     inner = "".join(f"<dt>{escape(name)}</dt><dd>{value(name, text)}</dd>" for name, text in pairs)
     return f"<dl>{inner}</dl>"
-
-
-def figure_html(figure: Figure) -> str:
-    """A plotly figure; its library is in the page's head."""
-    from plotly import io
-
-    config = {"displaylogo": False, "responsive": True, "displayModeBar": False}
-    html: str = io.to_html(figure, include_plotlyjs=False, full_html=False, config=config)
-    return html

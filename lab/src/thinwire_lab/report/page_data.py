@@ -19,8 +19,8 @@ from thinwire_lab.report.costs import (
     strength_of,
     strength_rows,
 )
+from thinwire_lab.report.drawing import STAGES, colours
 from thinwire_lab.report.record import Record, Row, RunOutcome
-from thinwire_lab.report.svg import STAGES, colours
 
 RATE = "1gbit"  # where the slider stands first, unless the runs had a link
 LAYERS = 16  # the largest; tables have all

@@ -1,19 +1,19 @@
-"""The picture: a record's main plots as one PNG, for a README or a talk."""
+"""Pictures of a record: its main plots as a PNG, and bytes beside scores as a small SVG for a README."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from thinwire.errors import LabError
 from thinwire.texts.rate import parse_rate
 from thinwire.texts.words import counted
 from thinwire_lab.data.task import ACCURACY
 from thinwire_lab.report.costs import codec_cost, controlled, strength_axis, strength_of, strength_rows
+from thinwire_lab.report.drawing import bare, colours, new_figure, save
 from thinwire_lab.report.page_data import axis_of
 from thinwire_lab.report.record import Record, Row, RunOutcome, write_text
 from thinwire_lab.report.summary import ComparedCodec, byte_count, compare_outcomes, score, title_of
-from thinwire_lab.report.svg import bar, colours, dot, sheet, shortened, text
+from thinwire_lab.report.svg import bar, dot, sheet, shortened, text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,15 +27,9 @@ def write_picture(record: Record, path: Path) -> None:
 
     If a control was at work, the codecs' strength takes the place of the score against time.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise LabError("pictures are drawn by matplotlib: run pip install matplotlib") from error
     names = _palette(record)
     long = max(map(len, names)) > LONG_NAME
-    figure = Figure(figsize=(12, 3.6 + 0.25 * len(names) * long), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(12, 3.6 + 0.25 * len(names) * long, dpi=150)
     by_steps, middle, by_bytes = figure.subplots(1, 3)
     _curves(record, by_steps, "step", "steps")
     if controlled(record):
@@ -49,10 +43,7 @@ def write_picture(record: Record, path: Path) -> None:
     for axes in () if long else figure.axes[: 1 if controlled(record) else 2]:
         axes.legend(frameon=False)
     figure.suptitle(title_of(record), fontsize="medium" if long else None)
-    try:
-        figure.savefig(path)
-    except OSError as error:
-        raise LabError(f"{path} cannot be written ({error.strerror}): free some space") from error
+    save(figure, path)
 
 
 def _curves(record: Record, axes: Axes, x: str, x_name: str) -> None:
@@ -64,7 +55,7 @@ def _curves(record: Record, axes: Axes, x: str, x_name: str) -> None:
         values = [factor * row["score"] for row in rows]
         axes.plot([row[x] for row in rows], values, ".-", color=palette[outcome.asked], label=label)
     axes.set(xlabel=x_name, ylabel=name, xlim=(0, None))
-    _bare(axes)
+    bare(axes)
 
 
 def _strengths(record: Record, axes: Axes) -> None:
@@ -74,7 +65,7 @@ def _strengths(record: Record, axes: Axes) -> None:
         values = [row[strength_of(record)] for row in rows]
         axes.step([row["step"] for row in rows], values, where="post", color=palette[outcome.asked])
     axes.set(xlabel="steps", ylabel=strength_axis(record), xlim=(0, None), ylim=(-0.03, 1.05))
-    _bare(axes)
+    bare(axes)
 
 
 def _bytes(record: Record, axes: Axes) -> None:
@@ -89,7 +80,7 @@ def _bytes(record: Record, axes: Axes) -> None:
     axes.invert_yaxis()
     axes.set(xlabel="kB sent per step and worker")
     axes.margins(x=0.4, y=0.2)
-    _bare(axes)
+    bare(axes)
 
 
 def _palette(record: Record) -> dict[str, str]:
@@ -98,12 +89,6 @@ def _palette(record: Record) -> dict[str, str]:
 
 def _evaluations(record: Record, outcome: RunOutcome) -> list[Row]:
     return [row for row in record.rows[outcome.label] if row["row"] == "evaluation"]
-
-
-def _bare(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(color="#eef0f3")
-    axes.set_axisbelow(True)
 
 
 WIDTH, TOP, ROW, BOTTOM = 820, 58, 30, 34

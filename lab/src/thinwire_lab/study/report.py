@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from thinwire.errors import LabError
-from thinwire_lab.report.page import facts, figure_html, heading, page, paragraph, table
+from thinwire_lab.report.drawing import inline_svg
+from thinwire_lab.report.page import facts, heading, page, paragraph, table
 from thinwire_lab.report.record import PICTURE, REPORT, ROWS, Origin, describe, make_folder, write_text
 from thinwire_lab.run.session import remove_if_empty
 from thinwire_lab.study.errors import (
@@ -23,7 +23,7 @@ from thinwire_lab.study.errors import (
     GradientErrors,
     find_errors,
 )
-from thinwire_lab.study.figures import error_figure, layer_figure, subjects_of
+from thinwire_lab.study.figures import error_figure, layer_figure, subjects_of, write_error_picture
 from thinwire_lab.study.findings import (
     correlation_table,
     error_table,
@@ -66,8 +66,6 @@ class GradientStudy:
                 self._write_rows(folder, [row for finding in findings for row in finding.rows()])
             write_error_report(findings, self._origin("Compression errors on real gradients"), folder)
             if self.picture:
-                from thinwire_lab.study.figures import write_error_picture
-
                 write_error_picture(findings, folder / PICTURE)
         except BaseException:
             remove_if_empty(folder)
@@ -126,7 +124,6 @@ FORMAT_NOTE = (
 
 def write_error_report(findings: Sequence[GradientErrors], origin: Origin, folder: Path) -> None:
     """report.html and tables.md of the error study."""
-    _require_plotly()
     parts = [f"<h1>{escape(origin.title)}</h1>", paragraph(METHOD_NOTE, quiet=True)]
     texts = [METHOD_NOTE]
     for subject in subjects_of(findings):
@@ -134,16 +131,15 @@ def write_error_report(findings: Sequence[GradientErrors], origin: Origin, folde
         note = f"{missed_note(own)} {tensors_note(own[0])}".strip()
         parts += [heading(subject), paragraph(verdict(own)), table(*error_table(own)), paragraph(note, True)]
         texts += [f"## {subject}", verdict(own), markdown(error_table(own)), note]
-    parts += [heading("Error against bits"), figure_html(error_figure(findings))]
+    parts += [heading("Error against bits"), inline_svg(error_figure(findings))]
     parts += [heading("Why"), paragraph(WHY_NOTE, quiet=True), table(*correlation_table(findings))]
-    parts += [figure_html(layer_figure(findings))]
+    parts += [inline_svg(layer_figure(findings))]
     texts += ["## Why", WHY_NOTE, markdown(correlation_table(findings))]
     _write(folder, origin, parts, texts)
 
 
 def write_format_report(errors: Sequence[FormatError], origin: Origin, folder: Path) -> None:
     """report.html and tables.md of the format study."""
-    _require_plotly()
     parts = [f"<h1>{escape(origin.title)}</h1>", paragraph(FORMAT_NOTE, quiet=True)]
     texts = [FORMAT_NOTE]
     for subject in dict.fromkeys(error.subject for error in errors):
@@ -167,10 +163,3 @@ def _write(folder: Path, origin: Origin, parts: list[str], texts: list[str]) -> 
     parts += [heading("How it was made"), facts([*pairs, ("versions", versions)], code=("command",))]
     write_text(folder / REPORT, page(origin.title, parts))
     write_text(folder / TABLES, "\n\n".join(texts) + "\n")
-
-
-def _require_plotly() -> None:
-    try:
-        import plotly  # noqa: F401
-    except ImportError as error:
-        raise LabError("reports are drawn by plotly: run pip install plotly") from error

@@ -1,0 +1,93 @@
+"""Drawing: the palette of all plots, and matplotlib figures as PNG files or as SVG inside a page."""
+
+from __future__ import annotations
+
+import colorsys
+import io
+from collections.abc import Iterable
+from itertools import count, islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from thinwire.errors import LabError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# After Okabe and Ito, whose colours colour-blind readers tell apart; the first codec, the baseline, is grey.
+FIRST = ("#838c9a", "#2b83c6", "#e0682a", "#12a27a", "#c96ba0", "#d99700", "#8a63d2", "#4fb7d6", "#8a8f1f")
+STAGES = {
+    "compute": "#8b95a5",
+    "wait": "#d14b57",
+    "agree": "#8a63d2",
+    "encode": "#2b83c6",
+    "travel": "#d99700",
+    "merge": "#c96ba0",
+    "decode": "#12a27a",
+}
+GOLDEN = 0.618034  # part of the circle of hues: neighbours lie far from each other
+GRID, FAINT, DARK = "#eef0f3", "#9ca3af", "#374151"  # grid lines, lines to compare with, the line of equality
+
+
+def colours(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each codec, in their order; no two are alike, however many there are."""
+    distinct = list(dict.fromkeys(names))
+    more = (_hue(k * GOLDEN % 1.0, 0.42 + 0.2 * (k % 2)) for k in count(1))
+    return dict(zip(distinct, [*FIRST, *islice(more, max(0, len(distinct) - len(FIRST)))], strict=False))
+
+
+def _hue(hue: float, light: float) -> str:
+    red, green, blue = colorsys.hls_to_rgb(hue, light, 0.7)
+    return f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
+
+
+def new_figure(width: float, height: float, dpi: int = 110) -> Figure:
+    """An empty figure that needs no display; its size is in inches."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise LabError("pictures are drawn by matplotlib: run pip install matplotlib") from error
+    figure = Figure(figsize=(width, height), dpi=dpi, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes the figure as a PNG."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
+    except OSError as error:
+        raise LabError(f"{path} cannot be written ({error.strerror}): free some space") from error
+
+
+def inline_svg(figure: Figure) -> str:
+    """The figure as an SVG element for a page; its text stays text."""
+    from matplotlib import rc_context
+
+    written = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "thinwire"}):
+        figure.savefig(written, format="svg", metadata={"Date": None})
+    text = written.getvalue()
+    return text[text.index("<svg") :]
+
+
+def bare(axes: Axes) -> None:
+    """Only the left and the lower border, and a faint grid."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color=GRID)
+    axes.set_axisbelow(True)
+
+
+def readable_log(axes: Axes) -> None:
+    """A logarithmic y axis with plain numbers: 0.5, 1, 2, 5, 10, ..."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    steps = (1.0, 2.0, 5.0) if high / low < 1000 else (1.0,)
+    axes.yaxis.set_major_locator(LogLocator(subs=steps))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())

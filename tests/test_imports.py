@@ -39,7 +39,7 @@ ROWS = (
 )
 # The same inside the lab.
 LAB_ROWS = (
-    {"process", "spread"},
+    {"process", "records", "spread"},
     {"data", "models"},
     {"net", "report"},
     {"run"},

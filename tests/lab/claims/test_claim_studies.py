@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from thinwire_lab.claims.claim import ClaimStudy, Result
-from thinwire_lab.claims.studies.gradients import (
+from thinwire_lab.claims.gradient_studies import (
     COMPARED,
     SHARES,
     SLICE,
@@ -20,7 +20,7 @@ from thinwire_lab.claims.studies.gradients import (
     TernaryGradients,
     errors,
 )
-from thinwire_lab.claims.studies.training import Trainings
+from thinwire_lab.claims.training_studies import Trainings
 from thinwire_lab.run.recipe import Recipe
 
 RECIPE = Recipe("digits", "digits-cnn", epochs=1, steps=20, batch=16, lr=0.05, workers=2, evaluations=1)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from thinwire_lab.claims.page import page, write_page
-from thinwire_lab.claims.registry import CLAIMS, judge_claim
+from thinwire_lab.claims.registry import CLAIMS, judge_claim, page, write_page
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from thinwire_lab.claims.claim import Evidence, Judge, Measured
+from thinwire_lab.claims.gradient_studies import SHARES
 from thinwire_lab.claims.papers import fft, gradiveq, speed, terngrad_gradients, terngrad_training
 from thinwire_lab.claims.papers.accuracy import DGC, NO_FEEDBACK
 from thinwire_lab.claims.registry import find_claim
-from thinwire_lab.claims.studies.gradients import SHARES
-from thinwire_lab.claims.studies.training import Trainings
+from thinwire_lab.claims.training_studies import Trainings
 
 
 def trained(id: str, accuracy: dict[str, float], fewer: float = 10.0) -> Evidence:

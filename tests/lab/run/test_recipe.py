@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from thinwire.errors import LabError
 from thinwire_lab.data import LOADERS
-from thinwire_lab.data.sampling import ExampleOrder
+from thinwire_lab.data.task import ExampleOrder
 from thinwire_lab.models import model_card
 from thinwire_lab.run.recipe import digits, mnist, recipe_for, recipe_from_dict
 from thinwire_lab.run.session import grid

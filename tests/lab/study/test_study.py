@@ -15,15 +15,19 @@ from thinwire.errors import LabError
 from thinwire.tensors.layout import Layout
 from thinwire.tensors.spec import Spec
 from thinwire_lab.study.errors import (
+    FORMATS,
     MethodError,
     bin_energies,
     captured_in_frequency,
     captured_in_place,
+    cast,
     find_errors,
     lag1,
+    measure_formats,
+    power_of_two,
+    uniform,
 )
 from thinwire_lab.study.findings import duels, markdown, verdict
-from thinwire_lab.study.formats import FORMATS, cast, measure_formats, power_of_two, uniform
 from thinwire_lab.study.methods import (
     METHODS,
     Snapshot,

@@ -19,11 +19,12 @@ from thinwire.errors import LabError
 from thinwire.perf.machine import machine_kind
 from thinwire.texts.rate import parse_rate
 from thinwire_lab.bench.cell import AGAIN, AUTO, BASE, Cell, Record
-from thinwire_lab.bench.cell_worker import HookedTraining, TimedPhase, measured, meet, take_turns
-from thinwire_lab.bench.grid import AutoVerdict, Told, append, commit, means, read_records, verdict
+from thinwire_lab.bench.cell_worker import CellTraining, TimedPhase, measured, meet, take_turns
+from thinwire_lab.bench.grid import AutoVerdict, Told, means, read_records, verdict
 from thinwire_lab.models import model_card
 from thinwire_lab.net.network import LOOPBACK, NETLAB, open_network
 from thinwire_lab.net.workers import leave, run_workers
+from thinwire_lab.records import RecordFile, commit
 
 NETS = ("mlp", "lstm", "gpt", "resnet20", "alexnet")
 RATES = ("20mbit", "100mbit", "300mbit", "1gbit", None)
@@ -78,7 +79,7 @@ def run_auto_cells(
         job = AutoJob(cell.model, cell.workers, quality or quality_of(cell.model), 16, seconds, 5, 10)
         choices(job.quality, nodes=False)  # a wrong quality is refused before anything is started
         record = _run(cell, job, told)
-        append(path, record)
+        RecordFile(path).append(record)
         yield record
 
 
@@ -191,7 +192,7 @@ def main(path: Path) -> None:
     warnings.simplefilter("ignore")  # a codec that leaves a small model dense is one that auto may try, too
     job = AutoJob(**json.loads(path.read_text()))
     meet(path)
-    training = HookedTraining(AUTO, job.model, job.batch, job.quality)
+    training = CellTraining(AUTO, job.model, job.batch, job.quality)
     begin = time.perf_counter()
     steps = training.decide()
     decide_s = time.perf_counter() - begin
@@ -201,7 +202,7 @@ def main(path: Path) -> None:
     decision = pilot.decision.to_dict() if pilot.decision is not None else None
     variants = [TimedPhase(AUTO, training)]
     for hook in (BASE, AGAIN, *choices(job.quality, nodes=False)):
-        variants.append(TimedPhase(hook, HookedTraining(hook, job.model, job.batch)))
+        variants.append(TimedPhase(hook, CellTraining(hook, job.model, job.batch)))
     for _ in range(WARM_UP_TURNS):
         for variant in variants:
             variant.turn()

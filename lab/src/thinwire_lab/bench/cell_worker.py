@@ -34,8 +34,7 @@ from thinwire.perf.step import StepTimes
 from thinwire.plans.model import Model, parameter_names
 from thinwire.plans.plan import HORIZON
 from thinwire_lab.bench.cell import AGAIN, AUTO, AUTO_QUALITY, BASE, CellJob, Record, timed
-from thinwire_lab.models import model_card
-from thinwire_lab.models.nets import ModelCard
+from thinwire_lab.models import ModelCard, model_card
 from thinwire_lab.net.workers import PEER_TIMEOUT, join, leave
 from thinwire_lab.run.ddp_exchange import attach, is_pytorch
 from thinwire_lab.spread import Spread, ratios
@@ -136,7 +135,7 @@ class TimedPhase:
     """A hook, or one phase of it: a training that it shares with its other phases, and its times."""
 
     name: str
-    training: HookedTraining
+    training: CellTraining
     first: int | None = None  # the engine goes to this step: phases go by it
     share: float = 1.0  # of all steps
     times: list[float] = field(default_factory=list)
@@ -164,7 +163,7 @@ class TimedPhase:
         self.training.step()
 
 
-class HookedTraining:
+class CellTraining:
     """A model under one hook, with its optimizer and its batch."""
 
     def __init__(self, hook: str, model: str, batch: int, quality: str = AUTO_QUALITY) -> None:
@@ -274,7 +273,7 @@ def _variants(job: CellJob) -> tuple[list[TimedPhase], Record]:
     notes: Record = {}
 
     for hook in (BASE, AGAIN, *job.codecs, *job.others):
-        training = HookedTraining(hook, job.model, job.batch)
+        training = CellTraining(hook, job.model, job.batch)
         phases = {} if hook in (BASE, AGAIN, AUTO) or is_pytorch(hook) else _phases(hook)
         if hook == AUTO:
             notes["auto"] = {"steps": training.decide(), "report": str(training.compressor.report())}

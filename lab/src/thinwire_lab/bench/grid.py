@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import thinwire
 from thinwire.errors import LabError
@@ -20,6 +17,7 @@ from thinwire_lab.bench.step import check_hooks
 from thinwire_lab.models import model_card
 from thinwire_lab.net.network import LOOPBACK, NETLAB, open_network
 from thinwire_lab.net.workers import run_workers
+from thinwire_lab.records import RecordFile, commit
 
 RECORDS = Path("docs/records/grid.jsonl")
 Told = Callable[[Cell, Record], None]  # how far a cell is
@@ -77,51 +75,14 @@ def run_grid(wanted: Sequence[tuple[Cell, CellJob]], path: Path, again: bool, to
         if cell in known:
             continue
         record = run_cell(cell, job, told)
-        append(path, record)
+        RecordFile(path).append(record)
         yield record
 
 
-def append(path: Path, record: Record) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
-    except OSError as error:
-        raise LabError(f"{path} cannot be written ({error.strerror}): give another --records") from error
-
-
 def read_records(path: Path) -> list[Record]:
-    """The last record of every cell; a line that was cut off is passed over, its cell is run again."""
-    if not path.exists():
-        return []
-    found: dict[Cell, Record] = {}
-    for line in path.read_text().splitlines():
-        record = _parsed(line)
-        if record is not None:
-            found[Cell.of(record)] = record
-    return list(found.values())
-
-
-def _parsed(line: str) -> Record | None:
-    try:
-        record: Any = json.loads(line)
-        Cell.of(record)
-    except (ValueError, KeyError, TypeError):
-        return None
-    return dict(record)
-
-
-def commit() -> str:
-    """The commit that is measured, with a + if files were changed since; "unknown" without a repository."""
-    try:
-        folder = Path(__file__).parent
-        run = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+", "--exclude=*"],
-            cwd=folder, capture_output=True, text=True, check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return run.stdout.strip()
+    """The last record of every cell; damaged lines are passed over, their cells are run again."""
+    found = RecordFile(path).read(lambda record: (Cell.of(record), dict(record)), skip_damaged=True)
+    return list(dict(found).values())
 
 
 SLOWER = 0.05  # than DDP, beyond the spread: what auto may be

@@ -6,7 +6,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from thinwire.errors import LabError
 from thinwire.plans.wire_version import WIRE_VERSION, bytes_since
-from thinwire_lab.run.records import LinesFile, commit
+from thinwire_lab.records import RecordFile, origin
 from thinwire_lab.spread import Spread
 
 if TYPE_CHECKING:
@@ -287,28 +286,22 @@ class ClaimRecords:
             "settings": dict(run.settings),
             "seed": run.seed,
             "wire": WIRE_VERSION,
-            "commit": commit(),
-            "made": datetime.now().astimezone().isoformat(timespec="seconds"),
+            **origin(),
             "result": dict(result),
         }
-        LinesFile(self.path).append(json.dumps(line))
+        RecordFile(self.path).append(line)
 
     @cached_property
     def _measured(self) -> dict[str, Measured]:
-        lines = enumerate(LinesFile(self.path).lines(), 1)
-        values = [self._read(number, line) for number, line in lines]
+        values = RecordFile(self.path).read(_parsed)
         return {
             key: measured
             for wire, key, measured in values
             if bytes_since(json.dumps(dict(measured.settings))) <= wire <= WIRE_VERSION
         }
 
-    def _read(self, number: int, line: str) -> tuple[int, str, Measured]:
-        try:
-            values: dict[str, Any] = json.loads(line)
-            run = ClaimRun(values["kind"], values["settings"], values["seed"])
-            return values["wire"], run.key, Measured(run.settings, run.seed, values["result"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise LabError(
-                f"{self.path} is damaged in line {number}: delete that line, or name another folder"
-            ) from error
+
+def _parsed(values: dict[str, Any]) -> tuple[int, str, Measured]:
+    """The version of the wire, the run's key and what was measured."""
+    run = ClaimRun(values["kind"], values["settings"], values["seed"])
+    return values["wire"], run.key, Measured(run.settings, run.seed, values["result"])

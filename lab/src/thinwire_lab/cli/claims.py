@@ -95,8 +95,7 @@ def page(
       thinwire claims page
       thinwire claims page --out claims.md --records docs/records
     """
-    from thinwire_lab.claims.page import write_page
-    from thinwire_lab.claims.registry import CLAIMS, judge_claim, records_folder
+    from thinwire_lab.claims.registry import CLAIMS, judge_claim, records_folder, write_page
 
     if not out.parent.is_dir():
         raise LabError(

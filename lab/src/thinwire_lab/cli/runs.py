@@ -1,7 +1,7 @@
 """`thinwire train`, `compare`, `demo` and `report`: training runs, and how they are shown.
 
-Options that `train` and `compare` share are fields of `RunOptions`. What needs torch is imported late, so that
-a mistake in a name is told at once.
+Options that `train` and `compare` share are fields of `RunOptions`. What needs torch is imported late, so
+that a mistake in a name is told at once.
 """
 
 from __future__ import annotations

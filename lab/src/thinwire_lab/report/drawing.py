@@ -5,6 +5,7 @@ from __future__ import annotations
 import colorsys
 import io
 from collections.abc import Iterable
+from html import escape
 from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from thinwire.errors import LabError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 # After Okabe and Ito, whose colours colour-blind readers tell apart; the first codec, the baseline, is grey.
 FIRST = ("#838c9a", "#2b83c6", "#e0682a", "#12a27a", "#c96ba0", "#d99700", "#8a63d2", "#4fb7d6", "#8a8f1f")
@@ -91,3 +93,48 @@ def readable_log(axes: Axes) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=steps))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+STYLE = """
+text { font: 14px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill: #1f2937; }
+.quiet { font-size: 12.5px; fill: #5b6472; } .head { font-weight: 600; } .end { text-anchor: end; }
+.paper { fill: #ffffff; } .line { stroke: #d9dde3; }
+@media (prefers-color-scheme: dark) { text { fill: #e3e7ed; } .quiet { fill: #9aa4b2; }
+  .paper { fill: #0d1117; } .line { stroke: #323a46; } }
+"""
+
+
+def sheet(width: int, height: int, spoken: str, parts: Iterable[str]) -> str:
+    """The whole picture; `spoken` says the same in words, for those who cannot see it."""
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+            f'role="img" aria-label="{escape(spoken)}">',
+            f"<style>{STYLE}</style>",
+            f'<rect class="paper" width="{width}" height="{height}" rx="8"/>',
+            *parts,
+            "</svg>\n",
+        ]
+    )
+
+
+def text(x: float, y: float, words: str, kind: str = "") -> str:
+    """`kind`: classes of the style above."""
+    named = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y}"{named}>{escape(words)}</text>'
+
+
+def bar(x: float, y: float, width: float, colour: str) -> str:
+    return f'<rect x="{x}" y="{y}" width="{width:.1f}" height="17" rx="3" fill="{colour}"/>'
+
+
+def dot(x: float, y: float, colour: str) -> str:
+    return f'<circle cx="{x:.1f}" cy="{y}" r="5" fill="{colour}"/>'
+
+
+def shortened(name: str, letters: int) -> str:
+    """
+    >>> shortened("gradiveq:8,slice=row", 12)
+    'gradiveq:8,…'
+    """
+    return name if len(name) <= letters else f"{name[: letters - 1]}…"

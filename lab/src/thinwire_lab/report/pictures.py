@@ -9,11 +9,10 @@ from thinwire.texts.rate import parse_rate
 from thinwire.texts.words import counted
 from thinwire_lab.data.task import ACCURACY
 from thinwire_lab.report.costs import codec_cost, controlled, strength_axis, strength_of, strength_rows
-from thinwire_lab.report.drawing import bare, colours, new_figure, save
+from thinwire_lab.report.drawing import bar, bare, colours, dot, new_figure, save, sheet, shortened, text
 from thinwire_lab.report.page_data import axis_of
 from thinwire_lab.report.record import Record, Row, RunOutcome, write_text
 from thinwire_lab.report.summary import ComparedCodec, byte_count, compare_outcomes, score, title_of
-from thinwire_lab.report.svg import bar, dot, sheet, shortened, text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

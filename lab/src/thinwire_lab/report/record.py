@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.errors import LabError
+from thinwire.perf.machine import machine_kind
+from thinwire_lab.records import now
 
 FORMAT = "thinwire record"
 VERSION = 1
@@ -45,8 +47,7 @@ class Record:
 
 def describe(title: str, command: str, network: str, recipe: dict[str, Any]) -> Origin:
     """The origin of a record made here and now."""
-    made = datetime.now().astimezone().isoformat(timespec="seconds")
-    return Origin(title, command, made, _machine(), _versions(), network, recipe)
+    return Origin(title, command, now(), machine_kind(), _versions(), network, recipe)
 
 
 def make_folder(root: Path, name: str) -> Path:
@@ -156,23 +157,8 @@ def _check_room(folder: Path) -> None:
         )
 
 
-def _machine() -> str:
-    return f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
-        platform.machine(),
-    )
-
-
 def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
+    versions = {"system": f"{platform.system()} {platform.release()}", "python": platform.python_version()}
     for name in ("thinwire", "torch", "numpy"):
         try:
             versions[name] = metadata.version(name)

@@ -2,56 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from thinwire.errors import LabError
 from thinwire.plans.wire_version import WIRE_VERSION, bytes_since
+from thinwire_lab.records import RecordFile, origin
 from thinwire_lab.report.record import Row, RunOutcome, outcome_from_dict
 from thinwire_lab.run.recipe import Recipe, recipe_from_dict
-
-
-@dataclass(frozen=True)
-class LinesFile:
-    """Lines are added and never taken away; several programs may write to it at the same time."""
-
-    path: Path
-
-    def lines(self) -> Iterator[str]:
-        """The whole lines."""
-        if not self.path.exists():
-            return iter(())
-        try:
-            text = self.path.read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise LabError(
-                f"{self.path} cannot be read ({error}): name another file with --records"
-            ) from error
-        return iter(text[: text.rfind("\n") + 1].splitlines())
-
-    def append(self, line: str) -> None:
-        """Writes a line at once, behind the last whole one."""
-        try:
-            self._drop_torn_line()
-            with self.path.open("ab") as file:
-                file.write(line.encode() + b"\n")
-        except OSError as error:
-            raise LabError(
-                f"{self.path} cannot be written ({error.strerror}): name another file with --records"
-            ) from error
-
-    def _drop_torn_line(self) -> None:
-        whole = self.path.read_bytes() if self.path.exists() else b""
-        if whole and not whole.endswith(b"\n"):
-            with self.path.open("r+b") as file:
-                file.truncate(whole.rfind(b"\n") + 1)
-
 
 RECORDS = "records.jsonl"  # in the run folder, unless another file is named
 Finished = tuple[RunOutcome, list[Row]]
@@ -80,8 +41,7 @@ class RunRecords:
     def find(self, settings: RunSettings) -> Finished | None:
         """The result of a run that was finished before, and its rows."""
         found = None
-        for number, line in enumerate(LinesFile(self.path).lines(), 1):
-            values = self._read(number, line)
+        for values in self._lines():
             if _settings(values["settings"]) == settings:
                 found = values
         return None if found is None else (outcome_from_dict(found["result"]), _long(found["rows"]))
@@ -97,8 +57,7 @@ class RunRecords:
     def runs(self) -> list[tuple[Recipe, RunOutcome]]:
         """Every run with the bytes of now and what it gave, in the file's order; the later of two counts."""
         found: dict[RunSettings, RunOutcome] = {}
-        for number, line in enumerate(LinesFile(self.path).lines(), 1):
-            values = self._read(number, line)
+        for values in self._lines():
             settings = _settings(values["settings"])
             if settings is not None and settings.wire == WIRE_VERSION:
                 found[settings] = outcome_from_dict(values["result"])
@@ -113,12 +72,11 @@ class RunRecords:
                 "baseline": settings.baseline,
                 "wire": settings.wire,
             },
-            "commit": commit(),
-            "made": datetime.now().astimezone().isoformat(timespec="seconds"),
+            **origin(),
             "result": outcome.to_dict(),
             "rows": _short(rows),
         }
-        LinesFile(self.path).append(json.dumps(line))
+        RecordFile(self.path).append(line)
 
     def check(self) -> None:
         """Refuses a file that cannot be read or written, before anything runs."""
@@ -126,34 +84,16 @@ class RunRecords:
             raise LabError(
                 f"folder {self.path.absolute().parent} for --records does not exist: make it first"
             )
-        for number, line in enumerate(LinesFile(self.path).lines(), 1):
-            self._read(number, line)
+        for _ in self._lines():
+            pass
 
-    def _read(self, number: int, line: str) -> dict[str, Any]:
-        try:
-            values: dict[str, Any] = json.loads(line)
-            _settings(values["settings"]), outcome_from_dict(values["result"]), values["rows"]["steps"]
-        except (ValueError, TypeError, KeyError) as error:
-            raise LabError(
-                f"{self.path} is damaged in line {number}: delete that line, or name another file"
-            ) from error
-        return values
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        return RecordFile(self.path).read(_checked)
 
 
-def commit() -> str:
-    """The commit of this thinwire, with a "+" if files differ from it; "" where there is no repository."""
-    folder = Path(__file__).parent
-    try:
-        found = _git(folder, "rev-parse", "--short=12", "HEAD")
-        changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".")
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return found + ("+" if changed else "")
-
-
-def _git(folder: Path, *words: str) -> str:
-    done = subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
+def _checked(values: dict[str, Any]) -> dict[str, Any]:
+    _settings(values["settings"]), outcome_from_dict(values["result"]), values["rows"]["steps"]
+    return values
 
 
 def _settings(values: dict[str, Any]) -> RunSettings | None:

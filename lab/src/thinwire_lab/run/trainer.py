@@ -17,8 +17,7 @@ import thinwire as tw
 from thinwire import Compressor
 from thinwire.errors import LabError
 from thinwire_lab.data import Task
-from thinwire_lab.data.sampling import ExampleOrder, shift_and_flip
-from thinwire_lab.data.task import Indices
+from thinwire_lab.data.task import ExampleOrder, Indices, shift_and_flip
 from thinwire_lab.models import fit_check
 from thinwire_lab.report.record import Row
 from thinwire_lab.run.checkpoint import Checkpoint, check_same_run, read_checkpoint

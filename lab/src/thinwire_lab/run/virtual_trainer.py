@@ -17,8 +17,7 @@ import thinwire as tw
 from thinwire.errors import LabError, PeerError
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire_lab.data import Task
-from thinwire_lab.data.sampling import shift_and_flip
-from thinwire_lab.data.task import Indices
+from thinwire_lab.data.task import Indices, shift_and_flip
 from thinwire_lab.run.checkpoint import Checkpoint
 from thinwire_lab.run.recipe import Recipe, read_codec_choice
 from thinwire_lab.run.trainer import ReferenceLosses, Training, make_optimizer

@@ -12,10 +12,9 @@ from typing import Any
 
 from thinwire.errors import LabError
 from thinwire_lab.data.task import ACCURACY, BITS_PER_CHARACTER
-from thinwire_lab.report.drawing import colours
+from thinwire_lab.report.drawing import colours, sheet, text
 from thinwire_lab.report.record import RunOutcome
 from thinwire_lab.report.summary import score
-from thinwire_lab.report.svg import sheet, text
 from thinwire_lab.run.recipe import Recipe
 from thinwire_lab.spread import Spread
 

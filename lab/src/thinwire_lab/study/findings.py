@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from thinwire_lab.study.errors import GradientErrors, MethodError
-from thinwire_lab.study.formats import FormatError
+from thinwire_lab.study.errors import FormatError, GradientErrors, MethodError
 
 Table = tuple[list[str], list[list[str]]]  # heads and rows
 

@@ -12,9 +12,8 @@ from thinwire.errors import LabError
 from thinwire.texts.rate import show_rate
 from thinwire.texts.words import counted
 from thinwire_lab.data.task import ACCURACY
-from thinwire_lab.report.drawing import colours
+from thinwire_lab.report.drawing import bar, colours, dot, sheet, shortened, text
 from thinwire_lab.report.record import write_text
-from thinwire_lab.report.svg import bar, dot, sheet, shortened, text
 from thinwire_lab.study.accuracy import AccuracyStudy, RetainedAccuracy, family
 
 BASE = "ddp"

@@ -20,8 +20,10 @@ from thinwire_lab.study.errors import (
     TARGETS,
     WHITE_IN_FREQUENCY,
     WHITE_IN_PLACE,
+    FormatError,
     GradientErrors,
     find_errors,
+    measure_formats,
 )
 from thinwire_lab.study.figures import error_figure, layer_figure, subjects_of, write_error_picture
 from thinwire_lab.study.findings import (
@@ -32,7 +34,6 @@ from thinwire_lab.study.findings import (
     missed_note,
     verdict,
 )
-from thinwire_lab.study.formats import FormatError, measure_formats
 from thinwire_lab.study.methods import METHODS, Method, Snapshot
 from thinwire_lab.study.subject import StudySubject, Tell, record
 

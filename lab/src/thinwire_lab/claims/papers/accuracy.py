@@ -14,12 +14,13 @@ from thinwire_lab.claims.claim import (
     Judgement,
     Measured,
     Recorded,
+    Settings,
     Verdict,
     graded,
     points_spread,
 )
-from thinwire_lab.claims.studies.training import SCALED_DOWN, STEPS, Trainings, fewer_bytes, mnist_recipe
-from thinwire_lab.run.records import LinesFile
+from thinwire_lab.claims.training_studies import SCALED_DOWN, STEPS, Trainings, fewer_bytes, mnist_recipe
+from thinwire_lab.records import RecordFile
 
 LEVEL, NEAR = -0.005, -0.01
 FEEDBACK, NO_FEEDBACK = "sign", "sign @ memory=none"
@@ -129,11 +130,8 @@ def reader(codec: str) -> Callable[[Path], Sequence[Measured]]:
 
     def read(path: Path) -> Sequence[Measured]:
         newest: dict[tuple[str, int, str], Measured] = {}
-        for line in LinesFile(path).lines():
-            values = json.loads(line)
-            recipe: dict[str, Any] = values["settings"]["recipe"]
-            one = Measured(recipe, int(recipe["seed"]), values["result"])
-            newest[recipe["codec"], one.seed, _but_codec_and_seed(recipe)] = one
+        for one in RecordFile(path).read(_measured):
+            newest[one.settings["codec"], one.seed, _but_codec_and_seed(one.settings)] = one
         last = [rest for asked, _, rest in newest if asked == FLOAT][-1:]
         runs = {(asked, seed): one for (asked, seed, rest), one in newest.items() if [rest] == last}
         both = [seed for asked, seed in runs if asked == codec and (FLOAT, seed) in runs]
@@ -142,7 +140,12 @@ def reader(codec: str) -> Callable[[Path], Sequence[Measured]]:
     return read
 
 
-def _but_codec_and_seed(recipe: dict[str, Any]) -> str:
+def _measured(values: dict[str, Any]) -> Measured:
+    recipe = values["settings"]["recipe"]
+    return Measured(recipe, int(recipe["seed"]), values["result"])
+
+
+def _but_codec_and_seed(recipe: Settings) -> str:
     return json.dumps({k: v for k, v in recipe.items() if k not in ("codec", "seed")}, sort_keys=True)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from thinwire_lab.claims.claim import Claim, Evidence, Judgement, graded, points_spread
-from thinwire_lab.claims.studies.gradients import CompressedGradients
-from thinwire_lab.claims.studies.training import SCALED_DOWN, STEPS, Trainings, mnist_recipe
+from thinwire_lab.claims.gradient_studies import CompressedGradients
+from thinwire_lab.claims.training_studies import SCALED_DOWN, STEPS, Trainings, mnist_recipe
 from thinwire_lab.study.findings import FFT, RIVALS
 
 if TYPE_CHECKING:

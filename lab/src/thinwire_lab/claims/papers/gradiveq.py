@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from thinwire_lab.claims.claim import Claim, Evidence, Judgement, graded, points_spread
-from thinwire_lab.claims.studies.gradients import PAPER_SHARE, SHARES, ConvolutionGradients
-from thinwire_lab.claims.studies.training import SCALED_DOWN, Trainings, fewer_bytes, mnist_recipe
+from thinwire_lab.claims.gradient_studies import PAPER_SHARE, SHARES, ConvolutionGradients
+from thinwire_lab.claims.training_studies import SCALED_DOWN, Trainings, fewer_bytes, mnist_recipe
 from thinwire_lab.run.recipe import Recipe
 from thinwire_lab.spread import Spread
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from thinwire_lab.claims.claim import Claim, Evidence, Judgement, Measured, Recorded, Untestable, graded
-from thinwire_lab.run.records import LinesFile
+from thinwire_lab.records import RecordFile
 
 SIRNN, COPRIV, OURS, OURS_LIKE_FOR_LIKE = "B0", "CoPriv-like", "ours", "S6"
 NET = "resnet32"
@@ -22,8 +23,7 @@ SCALED_DOWN = (
 def read_records(path: Path) -> Sequence[Measured]:
     """The newest record of every setting of ResNet-32; a repeat counts as a seed."""
     found = {}
-    for line in LinesFile(path).lines():
-        values = json.loads(line)
+    for values in RecordFile(path).read(dict[str, Any]):
         settings = values["settings"]
         if settings.get("net") == NET:
             own = Measured(settings, int(settings.get("repeat", 0)), values["result"])

@@ -17,7 +17,7 @@ from thinwire_lab.claims.claim import (
     Tell,
     graded,
 )
-from thinwire_lab.claims.studies.training import REPETITIONS, ExchangeTimes, StepTimeStudy, TimedTrainings
+from thinwire_lab.claims.training_studies import REPETITIONS, ExchangeTimes, StepTimeStudy, TimedTrainings
 from thinwire_lab.run.recipe import Recipe
 from thinwire_lab.spread import Spread
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from thinwire_lab.claims.claim import Claim, Evidence, Judgement, graded
-from thinwire_lab.claims.studies.gradients import LIMIT, MOMENTS, TernaryGradients
+from thinwire_lab.claims.gradient_studies import LIMIT, MOMENTS, TernaryGradients
 from thinwire_lab.run.recipe import Recipe
 from thinwire_lab.spread import Spread
 

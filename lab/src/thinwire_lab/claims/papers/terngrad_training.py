@@ -15,7 +15,7 @@ from thinwire_lab.claims.claim import (
     points,
     points_spread,
 )
-from thinwire_lab.claims.studies.training import STEPS, Trainings, mnist_recipe
+from thinwire_lab.claims.training_studies import STEPS, Trainings, mnist_recipe
 from thinwire_lab.run.recipe import Recipe
 from thinwire_lab.spread import Spread
 

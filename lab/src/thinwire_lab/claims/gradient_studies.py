@@ -14,14 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from thinwire_lab.claims.claim import ClaimRun, ClaimStudy, Result, Tell, rounded
-from thinwire_lab.claims.studies.training import settings_of
+from thinwire_lab.claims.training_studies import settings_of
 from thinwire_lab.data import load_task
 from thinwire_lab.run.observers import histogram
 from thinwire_lab.run.recipe import Recipe, recipe_from_dict
 from thinwire_lab.run.trainer import Trainer
 from thinwire_lab.run.virtual_trainer import VirtualTrainer, trained
-from thinwire_lab.study.errors import TARGETS, find_errors
-from thinwire_lab.study.formats import measure_formats
+from thinwire_lab.study.errors import TARGETS, find_errors, measure_formats
 from thinwire_lab.study.methods import METHODS, Snapshot
 from thinwire_lab.study.subject import compressed_tensors, read_subjects, record
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import colorsys
 import io
+import re
 from collections.abc import Iterable
 from html import escape
 from itertools import count, islice
@@ -72,8 +73,8 @@ def inline_svg(figure: Figure) -> str:
     written = io.StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "thinwire"}):
         figure.savefig(written, format="svg", metadata={"Date": None})
-    text = written.getvalue()
-    return text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", written.getvalue(), flags=re.DOTALL)
+    return re.sub(r' xmlns(:\w+)?="[^"]*"', "", text[text.index("<svg") :])  # HTML needs no namespaces
 
 
 def bare(axes: Axes) -> None:

@@ -14,6 +14,8 @@ from torch.nn import functional
 
 from thinwire.errors import LabError
 
+CONTEXT = 64  # characters it looks back
+
 
 @dataclass(frozen=True)
 class ModelCard:
@@ -207,9 +209,6 @@ def resnet8_wide(classes: int) -> nn.Module:
         flat=nn.Flatten(),
         fc=nn.Linear(192, classes),
     )
-
-
-CONTEXT = 64  # characters it looks back
 
 
 class CharTransformer(nn.Module):

@@ -1,4 +1,4 @@
-"""How a process ended, and the error that follows if it ended badly."""
+"""Processes that are started, watched and stopped together, and how each of them ended."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ from types import TracebackType
 from typing import IO, Any
 
 from thinwire.errors import LabError
+
+TAIL_LINES = 20
+CHUNK_BYTES = 1 << 16
+GRACE_S = 2.0  # between asking a process to stop (SIGTERM) and killing it
+REPORTS_ENDS = hasattr(os, "pidfd_open")  # Linux; elsewhere processes are looked at every POLL_S
+POLL_S = 0.05
+Start = Callable[[int], "subprocess.Popen[bytes]"]
+Line = tuple[int, str]  # who wrote it, and what
 
 
 @dataclass(frozen=True)
@@ -49,10 +57,6 @@ class ProcessFailed(LabError):
     def showing(self, output: Sequence[str]) -> ProcessFailed:
         """The same failure, with these lines as the last output."""
         return ProcessFailed(self.noun, self.failed, self.endings, output)
-
-
-TAIL_LINES = 20
-CHUNK_BYTES = 1 << 16
 
 
 @dataclass
@@ -96,14 +100,6 @@ class Watched:
         texts = [line.decode(errors="replace") for line in lines]
         self.tail.extend(texts)
         return texts
-
-
-GRACE_S = 2.0  # between asking a process to stop (SIGTERM) and killing it
-REPORTS_ENDS = hasattr(os, "pidfd_open")  # Linux; elsewhere processes are looked at every POLL_S
-POLL_S = 0.05
-
-Start = Callable[[int], "subprocess.Popen[bytes]"]
-Line = tuple[int, str]  # who wrote it, and what
 
 
 class Supervisor:

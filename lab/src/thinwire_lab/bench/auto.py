@@ -1,4 +1,8 @@
-"""`auto` on real links, net by net: what a cell runs, and the page that is made of the records."""
+"""`auto` on real links, net by net: its cells, their workers, and the page that is made of the records.
+
+A worker trains until `auto` has decided, then times its choice beside all that it may take. It is started as
+`python -m thinwire_lab.bench.auto JOB_FILE`.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +35,25 @@ RATES = ("20mbit", "100mbit", "300mbit", "1gbit", None)
 WORKERS = (2, 4)
 SLOW_RATE, SLOW_NUMEL = "20mbit", 1_000_000  # on so slow a link only nets up to this size
 LOOPS = 2  # busy ones, beside a busy cell
+PAGE = """# auto on real links
+
+Made by `thinwire bench auto` of `{records}`; do not edit. Nets that nothing was tuned on, on 2 or 4 hosts
+whose links the kernel shapes (unshaped: loopback). `auto` trains until it has decided; then it, plain DDP
+twice, and the three quickest of all codecs that the quality allows take turns. Medians of a step in ms;
+"steps": until the decision. SGD nets run with quality balanced, the GPT-like (AdamW, tied weights) with
+safe. Asked: at most 5 % slower than plain DDP and 10 % slower than the best choice allowed, each beyond the
+spread of DDP against itself (A/A).
+
+Machine: {machines}. Commits: {commits}.
+
+**It holds in {held} of {count} cells.**
+
+| net | link | workers | DDP | auto took | auto | vs DDP | best allowed | vs best | A/A | steps | holds |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+"""
+WARM_UP_TURNS = 2
+SETTLED = 14  # steps after a decision: auto has found the messages by which it watches the link
+QUICKEST = 3  # codecs that are timed to the end; slower ones are the best of nothing
 
 
 @dataclass(frozen=True)
@@ -121,24 +144,6 @@ def judged(record: Record) -> AutoVerdict:
     return found
 
 
-PAGE = """# auto on real links
-
-Made by `thinwire bench auto` of `{records}`; do not edit. Nets that nothing was tuned on, on 2 or 4 hosts
-whose links the kernel shapes (unshaped: loopback). `auto` trains until it has decided; then it, plain DDP
-twice, and the three quickest of all codecs that the quality allows take turns. Medians of a step in ms;
-"steps": until the decision. SGD nets run with quality balanced, the GPT-like (AdamW, tied weights) with
-safe. Asked: at most 5 % slower than plain DDP and 10 % slower than the best choice allowed, each beyond the
-spread of DDP against itself (A/A).
-
-Machine: {machines}. Commits: {commits}.
-
-**It holds in {held} of {count} cells.**
-
-| net | link | workers | DDP | auto took | auto | vs DDP | best allowed | vs best | A/A | steps | holds |
-|---|---|---|---|---|---|---|---|---|---|---|---|
-"""
-
-
 def write_page(records: Sequence[Record], page: Path, source: Path) -> str:
     """The page; returns its one-line summary."""
     if not records:
@@ -180,11 +185,6 @@ def _row(record: Record, found: AutoVerdict) -> str:
         "yes" if found.holds else "**no**",
     )
     return f"| {' | '.join(cells)} |"
-
-
-WARM_UP_TURNS = 2
-SETTLED = 14  # steps after a decision: auto has found the messages by which it watches the link
-QUICKEST = 3  # codecs that are timed to the end; slower ones are the best of nothing
 
 
 def main(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A cell of the grid: a model, a rate and a number of workers; what is run in it, and its record."""
+"""A cell of a grid (a model, a rate, a number of workers), its job, and the timing that benches share."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ from thinwire.plans.policy import Policy
 from thinwire.tensors.spec import Spec
 from thinwire_lab.net.iproute import read_counters
 from thinwire_lab.net.netlab import INTERFACE
+
+AUTO = "auto"  # tw.compress(model, "auto"), trained until it has decided
+AUTO_QUALITY = "aggressive"  # what it may take there: all that can be measured
+BASE, AGAIN = "ddp", "ddp-again"  # plain DDP, twice: their difference is what chance does
+CODECS = ("fp16", "terngrad", "qsgd:4", "gradiveq:8", "topk:0.01")
+Record = dict[str, Any]
 
 
 def sent_bytes() -> int:
@@ -59,14 +65,6 @@ def gradient_spec(codec: str, numel: int) -> Spec:
 
 def bench_plan(codec: str, numel: int, world: int) -> Plan:
     return Plan.of(Policy.of(codec, keep_dense=()), Model((gradient_spec(codec, numel),)), world)
-
-
-AUTO = "auto"  # tw.compress(model, "auto"), trained until it has decided
-AUTO_QUALITY = "aggressive"  # what it may take there: all that can be measured
-BASE, AGAIN = "ddp", "ddp-again"  # plain DDP, twice: their difference is what chance does
-CODECS = ("fp16", "terngrad", "qsgd:4", "gradiveq:8", "topk:0.01")
-
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)

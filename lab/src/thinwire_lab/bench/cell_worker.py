@@ -40,6 +40,10 @@ from thinwire_lab.run.ddp_exchange import attach, is_pytorch
 from thinwire_lab.spread import Spread, ratios
 
 WARM_UP_STEPS = 3  # DDP makes its buckets anew after the first
+LONG_S = 0.7
+DECIDE_STEPS = 80  # `auto` must have decided by then
+RARE = 0.01  # phases of a smaller share of the steps are walked through, not timed
+CPU = torch.device("cpu")
 
 
 @dataclass
@@ -122,12 +126,6 @@ class FloorTraining:
         compute = Compute(self.batch, whole - backward, backward, tuple(ready), "measured, no exchange")
         model = Model.of(self.model.module)
         return Floor(compute, bucket_layers(model, self.watch.buckets))
-
-
-LONG_S = 0.7
-DECIDE_STEPS = 80  # `auto` must have decided by then
-RARE = 0.01  # phases of a smaller share of the steps are walked through, not timed
-CPU = torch.device("cpu")
 
 
 @dataclass

@@ -38,6 +38,27 @@ COLORS = {
     "decode": "#55a868",
     WIRE: "#dd8452",
 }
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>thinwire: timeline of exchanges</title>
+<style>
+body {{ font: 14px system-ui, sans-serif; margin: 2em; color: #222 }}
+h2 {{ font-size: 1.1em; margin: 1.5em 0 .4em }}
+.row {{ display: flex; align-items: center; height: 22px }}
+.row b {{ width: 13em; font-weight: normal; color: #555 }}
+.row span {{ position: relative; flex: 1; height: 18px; background: #f6f6f6 }}
+u {{ position: absolute; height: 100%; font-size: 11px; text-decoration: none; overflow: hidden;
+  text-align: center; color: #fff; min-width: 1px; box-shadow: inset -1px 0 #fff8 }}
+i {{ display: inline-block; width: 1em; height: 1em; margin: 0 .3em 0 1em; vertical-align: -2px }}
+</style>
+<h1>Timeline of exchanges</h1>
+<p>All on one scale. Numbers are parts of the gradient. "travel" is a worker waiting for the network;
+"on the wire" lasts from the start of a collective until the worker has waited for its end.</p>
+<p>{legend}</p>
+{body}
+</html>
+"""
+Row = dict[str, Any]
+TORCH = "torch-allreduce"  # torch.distributed.all_reduce of the fp32 tensor: what thinwire must beat
 
 
 @dataclass(frozen=True)
@@ -113,31 +134,6 @@ def _bar(bar: Bar, span: float) -> str:
 
 def _escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>thinwire: timeline of exchanges</title>
-<style>
-body {{ font: 14px system-ui, sans-serif; margin: 2em; color: #222 }}
-h2 {{ font-size: 1.1em; margin: 1.5em 0 .4em }}
-.row {{ display: flex; align-items: center; height: 22px }}
-.row b {{ width: 13em; font-weight: normal; color: #555 }}
-.row span {{ position: relative; flex: 1; height: 18px; background: #f6f6f6 }}
-u {{ position: absolute; height: 100%; font-size: 11px; text-decoration: none; overflow: hidden;
-  text-align: center; color: #fff; min-width: 1px; box-shadow: inset -1px 0 #fff8 }}
-i {{ display: inline-block; width: 1em; height: 1em; margin: 0 .3em 0 1em; vertical-align: -2px }}
-</style>
-<h1>Timeline of exchanges</h1>
-<p>All on one scale. Numbers are parts of the gradient. "travel" is a worker waiting for the network;
-"on the wire" lasts from the start of a collective until the worker has waited for its end.</p>
-<p>{legend}</p>
-{body}
-</html>
-"""
-
-
-Row = dict[str, Any]
-TORCH = "torch-allreduce"  # torch.distributed.all_reduce of the fp32 tensor: what thinwire must beat
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The grid: cells run one after the other; each that is finished is one line of a file."""
+"""The grid: cells run one after the other, each recorded; errors of forecasts, and what `auto` gains."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from thinwire_lab.records import RecordFile, commit
 
 RECORDS = Path("docs/records/grid.jsonl")
 Told = Callable[[Cell, Record], None]  # how far a cell is
+SLOWER = 0.05  # than DDP, beyond the spread: what auto may be
+WORSE = 0.10  # than the best single codec, beyond the spread
 
 
 def job_of(
@@ -83,10 +85,6 @@ def read_records(path: Path) -> list[Record]:
     """The last record of every cell; damaged lines are passed over, their cells are run again."""
     found = RecordFile(path).read(lambda record: (Cell.of(record), dict(record)), skip_damaged=True)
     return list(dict(found).values())
-
-
-SLOWER = 0.05  # than DDP, beyond the spread: what auto may be
-WORSE = 0.10  # than the best single codec, beyond the spread
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""Kernel speed: encoding and decoding as multiples of `copy_`, and against the reference kernels."""
+"""Micro-benchmarks: encoding and decoding beside `copy_`, and peak memory above that of plain DDP.
+
+`python -m thinwire_lab.bench.micro JOB_FILE` is a worker of the memory bench, started once a hook: a peak
+belongs to a process.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,10 @@ from thinwire_lab.spread import Spread
 
 Row = dict[str, Any]
 WORLD = 4  # whose sums are decoded
+BASE = "ddp"
+LAYERS, WIDTH = 5, 2408  # 29 million parameters, 116 MB of gradients, five buckets
+STEPS = 5  # buckets are rebuilt after the first, errors are measured in it
+WORKERS = 2
 
 
 class CodecOnTensor:
@@ -141,12 +149,6 @@ def _row(
         "encode_x_reference": min(reference["encode"]) / median["encode"],
         "decode_x_reference": min(reference["decode"]) / median["decode"],
     }
-
-
-BASE = "ddp"
-LAYERS, WIDTH = 5, 2408  # 29 million parameters, 116 MB of gradients, five buckets
-STEPS = 5  # buckets are rebuilt after the first, errors are measured in it
-WORKERS = 2
 
 
 @dataclass(frozen=True)

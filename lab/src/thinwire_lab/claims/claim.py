@@ -1,4 +1,4 @@
-"""A claim of a paper, and what settles it here."""
+"""A claim of a paper: the study that tests it, the evidence in the records, and the judgement."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ from thinwire_lab.spread import Spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Settings = Mapping[str, Any]
+Result = Mapping[str, Any]
+CLAIMS_FILE = "claims.jsonl"
+Tell = Callable[[str, int, int], None]  # what is being done, how much of it is done, of how much
 
 
 def rounded(value: float) -> float:
@@ -44,10 +49,6 @@ def points_spread(differences: Spread) -> str:
     '+1.50 ± 0.71'
     """
     return f"{points(differences.mean)} ± {100 * differences.deviation:.2f}"
-
-
-Settings = Mapping[str, Any]
-Result = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -150,10 +151,6 @@ Judge = Callable[[Evidence], Judgement]
 def graded(all_hold: bool, some_hold: bool) -> Verdict:
     """Reproduced if everything a claim says holds, partly if some of it does."""
     return Verdict.REPRODUCED if all_hold else Verdict.PARTLY if some_hold else Verdict.REFUTED
-
-
-CLAIMS_FILE = "claims.jsonl"
-Tell = Callable[[str, int, int], None]  # what is being done, how much of it is done, of how much
 
 
 class ClaimStudy(ABC):

@@ -1,4 +1,4 @@
-"""What methods and number formats do to gradients recorded early, midway and late in training."""
+"""Studies of gradients: errors of codecs and formats, correlation in convolutions, ternary gradients."""
 
 from __future__ import annotations
 
@@ -26,6 +26,17 @@ from thinwire_lab.study.subject import compressed_tensors, read_subjects, record
 
 COMPRESSED = "compressed gradients"
 COMPARED = ("fft", "fft whole", "topk", "topk fp32", "terngrad", "qsgd", "qsgd l2")
+CONVOLUTION = "convolution gradients"
+SLICE = 256
+SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)  # d / M
+PAPER_SHARE = 1 / 8
+MIN_SLICES = 64
+SPECTRUM_POINTS = 64
+TESTED = 5  # gradients at every age: one batch alone says little
+TERNARY = "ternary gradients"
+CLIP = 2.5
+LIMIT = 4.0  # of the histograms, in standard deviations of the raw gradient
+MOMENTS = {"early": 0.05, "middle": 0.5, "late": 1.0}
 
 
 @dataclass(frozen=True)
@@ -68,15 +79,6 @@ def _looked_at(snapshot: Snapshot, run: ClaimRun, tell: Tell) -> dict[str, Any]:
         "errors": errors,
         "formats": formats,
     }
-
-
-CONVOLUTION = "convolution gradients"
-SLICE = 256
-SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)  # d / M
-PAPER_SHARE = 1 / 8
-MIN_SLICES = 64
-SPECTRUM_POINTS = 64
-TESTED = 5  # gradients at every age: one batch alone says little
 
 
 @dataclass(frozen=True)
@@ -204,12 +206,6 @@ def slices(gradient: Tensor) -> Tensor:
     """Neighbours in memory, `SLICE` at a time; the tail is left out."""
     flat = gradient.detach().contiguous().flatten()
     return flat[: flat.numel() // SLICE * SLICE].view(-1, SLICE).clone()
-
-
-TERNARY = "ternary gradients"
-CLIP = 2.5
-LIMIT = 4.0  # of the histograms, in standard deviations of the raw gradient
-MOMENTS = {"early": 0.05, "middle": 0.5, "late": 1.0}
 
 
 class WatchedTrainer(VirtualTrainer):

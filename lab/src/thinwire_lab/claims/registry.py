@@ -1,4 +1,4 @@
-"""The registry: all claims, in the order of their papers, and the verdict on each from the records."""
+"""The registry: all claims in the order of their papers, the verdict on each, and docs/claims.md."""
 
 from __future__ import annotations
 
@@ -33,23 +33,6 @@ from thinwire_lab.report.drawing import bare, new_figure, save
 
 RECORDS = Path("docs/records")  # of a clone, if the command runs in one
 WITHOUT_CLONE = Path("runs/claims")
-
-
-def records_folder(asked: Path | None) -> Path:
-    """The folder that the user named, else docs/records of the current folder if there is one."""
-    return asked or (RECORDS if RECORDS.is_dir() else WITHOUT_CLONE)
-
-
-def hint(folder: Path) -> str:
-    """What to tell a user whose folder has no records."""
-    if any(folder.glob("*.jsonl")):
-        return ""
-    return (
-        f"There are no records in {folder}. Those of the project are in docs/records of its repository: name "
-        "that folder with --records, or make your own with thinwire claims run ID."
-    )
-
-
 CLAIMS: tuple[Claim, ...] = (
     *terngrad_training.WORKER_CLAIMS,
     *terngrad_training.NET_CLAIMS,
@@ -68,6 +51,32 @@ CLAIMS: tuple[Claim, ...] = (
     *accuracy.BASELINES,
     *private_records.CLAIMS,
 )
+MIN_SEEDS = 2
+PICTURES = Path("figures/claims")  # beside the page
+WIDTH = 120
+HEAD = f"""# The papers' claims, settled here
+
+Made by `thinwire claims page` of the records in [records](records); do not edit. A verdict is computed from
+recorded runs and begins with one of {", ".join(Verdict)}.
+With fewer than {MIN_SEEDS} seeds, or if it is not said what was scaled down, a claim is open. "±" is the
+standard deviation over seeds; differences are in points of accuracy, seed by seed. What counts as
+reproduced is written in the judge's docstring (`lab/src/thinwire_lab/claims/papers`).
+"""
+
+
+def records_folder(asked: Path | None) -> Path:
+    """The folder that the user named, else docs/records of the current folder if there is one."""
+    return asked or (RECORDS if RECORDS.is_dir() else WITHOUT_CLONE)
+
+
+def hint(folder: Path) -> str:
+    """What to tell a user whose folder has no records."""
+    if any(folder.glob("*.jsonl")):
+        return ""
+    return (
+        f"There are no records in {folder}. Those of the project are in docs/records of its repository: name "
+        "that folder with --records, or make your own with thinwire claims run ID."
+    )
 
 
 def find_claim(id: str) -> Claim:
@@ -76,9 +85,6 @@ def find_claim(id: str) -> Claim:
     if id not in found:
         raise LabError(f"there is no claim {id!r}: known are {', '.join(found)}")
     return found[id]
-
-
-MIN_SEEDS = 2
 
 
 @dataclass(frozen=True)
@@ -157,18 +163,6 @@ def _unrecorded(runs: list[ClaimRun], folder: Path) -> list[ClaimRun]:
         raise LabError(f"{folder} cannot be made ({error.strerror}): name another with --records") from error
     records = ClaimRecords(folder / CLAIMS_FILE)
     return [run for run in runs if records.find(run) is None]
-
-
-PICTURES = Path("figures/claims")  # beside the page
-WIDTH = 120
-HEAD = f"""# The papers' claims, settled here
-
-Made by `thinwire claims page` of the records in [records](records); do not edit. A verdict is computed from
-recorded runs and begins with one of {", ".join(Verdict)}.
-With fewer than {MIN_SEEDS} seeds, or if it is not said what was scaled down, a claim is open. "±" is the
-standard deviation over seeds; differences are in points of accuracy, seed by seed. What counts as
-reproduced is written in the judge's docstring (`lab/src/thinwire_lab/claims/papers`).
-"""
 
 
 def write_page(settled: Sequence[JudgedClaim], path: Path) -> None:

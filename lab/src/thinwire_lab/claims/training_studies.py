@@ -1,4 +1,4 @@
-"""Trainings by virtual workers in this process, and what is kept of each."""
+"""Studies that train or time: trainings by virtual workers, times of steps and of exchanges."""
 
 from __future__ import annotations
 
@@ -25,6 +25,12 @@ from thinwire_lab.run.virtual_trainer import VirtualTrainer
 TOTAL_BATCH = 64
 STEPS = 300
 SCALED_DOWN = f"LeNet on MNIST, 4 virtual workers with 16 examples each, {STEPS} steps"
+KIND, EXAMPLES = "training", "examples"
+CURVE_POINTS = 30
+REPETITIONS = (
+    "times of one machine whose 2 cores all workers share; what is called a seed is a repetition of the "
+    "whole measurement, in which variants take turns"
+)
 
 
 def mnist_recipe(codec: str, workers: int = 4, lr: float = 0.01, momentum: float = 0.9) -> Recipe:
@@ -42,10 +48,6 @@ def mnist_recipe(codec: str, workers: int = 4, lr: float = 0.01, momentum: float
         weight_decay=5e-4,
         evaluations=1,
     )
-
-
-KIND, EXAMPLES = "training", "examples"
-CURVE_POINTS = 30
 
 
 @dataclass(frozen=True)
@@ -111,12 +113,6 @@ def _summary(trainer: VirtualTrainer, losses: list[float]) -> Result:
         "dense_bytes_per_step": ring_bytes(4 * trainer.num_parameters, trainer.recipe.workers),
         "losses": thinned(losses),
     }
-
-
-REPETITIONS = (
-    "times of one machine whose 2 cores all workers share; what is called a seed is a repetition of the "
-    "whole measurement, in which variants take turns"
-)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""thinwire figure5: TernGrad's Figure 5 by the performance model, judged cell by cell."""
+"""`thinwire figure5`: the performance model judged by TernGrad's Figure 5; `thinwire picture`: the README's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Digits: the 1,797 pictures of 8x8 pixels that come inside scikit-learn; no download."""
+"""The data sets: digits (they come inside scikit-learn), MNIST, Fashion-MNIST, CIFAR-10, Shakespeare."""
 
 from __future__ import annotations
 
@@ -19,6 +19,29 @@ from thinwire_lab.data.task import BITS_PER_CHARACTER, Array, Remote, Say, Split
 
 TEST_EVERY = 5  # every fifth picture is kept for testing: a split without a random generator
 LEVELS = 16.0
+UNSIGNED_BYTE = 0x08
+TRAIN = tuple(f"data_batch_{k}" for k in range(1, 6))
+TEST = "test_batch"
+IMAGES_PER_FILE = 10_000
+IMAGE_BYTES = 3 * 32 * 32
+FILE_BYTES = IMAGES_PER_FILE * (1 + IMAGE_BYTES)
+PACKED_FOLDER = "cifar-10"
+BINARY_FOLDERS = ("cifar-10-batches-bin", "cifar-10/cifar-10-batches-bin", "cifar-10")
+ARCHIVE = Remote(
+    "cifar-10-binary.tar.gz",
+    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    "c32a1d4ab5d03f1284b67883e8d87530",
+)
+MEAN = (0.4914, 0.4822, 0.4465)
+STD = (0.2470, 0.2435, 0.2616)
+Reader = Callable[[str], Split]
+CONTEXT = 64
+TRAIN_SHARE = 0.9  # in order, as is usual for this text
+SHAKESPEARE = Remote(
+    "text/tinyshakespeare.txt",
+    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+    "6fb458f1232090904fb40fe944165e91",
+)
 
 
 def load_digits(folder: Path | None, say: Say) -> Task:
@@ -34,9 +57,6 @@ def load_digits(folder: Path | None, say: Say) -> Task:
     mean, std = float(images.mean() / LEVELS), float(images.std() / LEVELS)
     train_split, test_split = Split(images[~test], labels[~test]), Split(images[test], labels[test])
     return Task("digits", train_split, test_split, 10, LEVELS, (mean,), (std,))
-
-
-UNSIGNED_BYTE = 0x08
 
 
 @dataclass(frozen=True)
@@ -131,25 +151,6 @@ def _unpacked(path: Path) -> bytes:
         ) from error
 
 
-TRAIN = tuple(f"data_batch_{k}" for k in range(1, 6))
-TEST = "test_batch"
-IMAGES_PER_FILE = 10_000
-IMAGE_BYTES = 3 * 32 * 32
-FILE_BYTES = IMAGES_PER_FILE * (1 + IMAGE_BYTES)
-
-PACKED_FOLDER = "cifar-10"
-BINARY_FOLDERS = ("cifar-10-batches-bin", "cifar-10/cifar-10-batches-bin", "cifar-10")
-ARCHIVE = Remote(
-    "cifar-10-binary.tar.gz",
-    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-    "c32a1d4ab5d03f1284b67883e8d87530",
-)
-MEAN = (0.4914, 0.4822, 0.4465)
-STD = (0.2470, 0.2435, 0.2616)
-
-Reader = Callable[[str], Split]
-
-
 def load_cifar10(folder: Path | None, say: Say) -> Task:
     """Read CIFAR-10 in whichever of the three layouts is there, else download the official archive."""
     read = _reader(open_folder(folder), say)
@@ -229,15 +230,6 @@ def _checked_labels(labels: Array, path: Path) -> Array:
             f"{path} is damaged: label {labels.max()} is not one of the classes 0 to 9: copy it again"
         )
     return labels
-
-
-CONTEXT = 64
-TRAIN_SHARE = 0.9  # in order, as is usual for this text
-SHAKESPEARE = Remote(
-    "text/tinyshakespeare.txt",
-    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
-    "6fb458f1232090904fb40fe944165e91",
-)
 
 
 def load_shakespeare(folder: Path | None, say: Say) -> Task:

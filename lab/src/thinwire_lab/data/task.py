@@ -1,4 +1,4 @@
-"""A task: one data set ready for training, how its numbers are normalised and how its result is scored."""
+"""A task: a data set ready for training, where its files come from, and the order of its examples."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ Indices = NDArray[np.int64]
 
 ACCURACY = "accuracy"
 BITS_PER_CHARACTER = "bits per character"
+DOWNLOAD_TIMEOUT_S = 20.0
+CHUNK_BYTES = 1 << 20
+Say = Callable[[str], None]
+SHIFT = 4
 
 
 @dataclass(frozen=True)
@@ -115,12 +119,6 @@ def open_task(folder: Path) -> Task:
     )
 
 
-DOWNLOAD_TIMEOUT_S = 20.0
-CHUNK_BYTES = 1 << 20
-
-Say = Callable[[str], None]
-
-
 @dataclass(frozen=True)
 class Remote:
     """A file as its publisher offers it: where it belongs in the data folder, its address and its md5."""
@@ -207,9 +205,6 @@ def missing(folder: Path, remote: Remote, reason: str) -> str:
         f"{remote.path} is not in data folder {folder} and downloading {remote.url} failed ({reason}): "
         f"put the file at {folder / remote.path}, or name a folder that has it with --data DIR"
     )
-
-
-SHIFT = 4
 
 
 def shift_and_flip(images: Tensor) -> Tensor:

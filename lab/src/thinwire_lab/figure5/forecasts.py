@@ -1,7 +1,8 @@
-"""Ours: what the model says of thinwire's wire formats on the paper's clusters, up to 10,000 workers.
+"""Figure 5 as tables and pictures, and what the model says of thinwire's formats on the paper's clusters.
 
-The clusters are the fitted ones (their latency from one 512-GPU cell). The exchange is thinwire's: exact
-bytes from its plans, buckets that overlap with the backward pass, codecs on the GPU at assumed speeds.
+The clusters are the fitted ones (their latency from one 512-GPU cell), with up to 10,000 workers. The
+exchange is thinwire's: exact bytes from its plans, buckets that overlap with the backward pass, codecs on the
+GPU at assumed speeds.
 """
 
 from __future__ import annotations
@@ -44,6 +45,15 @@ if TYPE_CHECKING:
 CODECS = (DENSE, "fp16", "terngrad", "qsgd:4", "gradiveq:8,layers=all", "fft:0.85", "topk:0.01")
 NODES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2500)
 _DEVICES = {ETHERNET: "gtx1080"}
+# float pale, ternary strong, a hue for each network
+BARS = {
+    ("alexnet", FLOAT): "#a9cfe5",
+    ("alexnet", TERNARY): "#0072b2",
+    ("googlenet", FLOAT): "#a3d9c8",
+    ("googlenet", TERNARY): "#009e73",
+    ("vgg-a", FLOAT): "#f2c4a0",
+    ("vgg-a", TERNARY): "#d55e00",
+}
 
 
 @dataclass(frozen=True)
@@ -180,17 +190,6 @@ def _bandwidth(seconds_a_byte: float) -> str:
     if not seconds_a_byte:
         return "not seen"
     return f"{1e-6 / seconds_a_byte:,.0f} MB/s"
-
-
-# float pale, ternary strong, a hue for each network
-BARS = {
-    ("alexnet", FLOAT): "#a9cfe5",
-    ("alexnet", TERNARY): "#0072b2",
-    ("googlenet", FLOAT): "#a3d9c8",
-    ("googlenet", TERNARY): "#009e73",
-    ("vgg-a", FLOAT): "#f2c4a0",
-    ("vgg-a", TERNARY): "#d55e00",
-}
 
 
 def write_beside(table: Table, path: Path) -> None:

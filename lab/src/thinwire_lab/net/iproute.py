@@ -1,4 +1,4 @@
-"""The door to `ip` and `tc`: finds them, runs them, and turns what they refuse into one clear sentence."""
+"""The door to `ip` and `tc`: shapes of links, counters of interfaces, and the removal of namespaces."""
 
 from __future__ import annotations
 
@@ -16,6 +16,37 @@ from thinwire.errors import LabError
 from thinwire.texts.rate import parse_rate
 
 WAY_OUT = "or slow thinwire's own exchange instead: tw.compress(..., link=tw.Link(rate=...))"
+MIN_RATE_BITS = 1e4  # slower, one full packet would take more than a second
+MAX_RATE_BITS = 1e11  # beyond any machine's memory; from about 10 gbit on the processor is the limit
+# The bucket: what may leave at once. TCP hands over segments of up to 64 kB; one that the bucket cannot hold
+# is cut into packets in software (a bucket of 32 kB at 1 gbit: four times the processor time, and 10 to 25 %
+# of the rate lost). So it holds a segment, but at slow rates no more than 2.5 ms of sending, and at fast ones
+# what leaves while the kernel's timer sleeps.
+SEGMENT_BYTES, MAX_BURST_S, TIMER_S, MIN_BUCKET_BYTES = 70_000, 2.5e-3, 0.6e-3, 4_096
+# A queue that an all-to-all does not overflow: senders of one rate fill it only when their aims coincide.
+QUEUE_S, MIN_QUEUE_BYTES = 20e-3, 1_000_000
+HEADER_BYTES = 66  # Ethernet 14, IPv4 20, TCP with time stamps 32: what a packet costs beside its payload
+NAMESPACES = Path("/var/run/netns")
+HOST_FILES = Path("/etc/netns")  # `ip netns exec NAME` shows HOST_FILES/NAME/hosts as /etc/hosts
+PATIENCE_S = 30.0
+# Waits for a line or for the end of its input (the owner is gone); then, for the namespaces it was given,
+# 1. kills every process in them; 2. deletes the links (`ip netns del` alone returns before they are gone);
+# 3. deletes the namespaces and their files.
+SCRIPT = f"""
+read -r _
+for name; do
+  tries=0
+  while pids=$(ip netns pids "$name") && [ -n "$pids" ] && [ "$tries" -lt 100 ]; do
+    kill -9 $pids; sleep 0.02; tries=$((tries + 1))
+  done
+done
+for name; do
+  ip -n "$name" link del eth0
+  ip netns del "$name"
+  rm -f "{HOST_FILES}/$name/hosts"; rmdir "{HOST_FILES}/$name"
+done
+exit 0
+"""
 
 
 def check_machine() -> None:
@@ -59,17 +90,6 @@ def run_tool(tool: str, *arguments: str) -> str:
     return done.stdout
 
 
-MIN_RATE_BITS = 1e4  # slower, one full packet would take more than a second
-MAX_RATE_BITS = 1e11  # beyond any machine's memory; from about 10 gbit on the processor is the limit
-# The bucket: what may leave at once. TCP hands over segments of up to 64 kB; one that the bucket cannot hold
-# is cut into packets in software (a bucket of 32 kB at 1 gbit: four times the processor time, and 10 to 25 %
-# of the rate lost). So it holds a segment, but at slow rates no more than 2.5 ms of sending, and at fast ones
-# what leaves while the kernel's timer sleeps.
-SEGMENT_BYTES, MAX_BURST_S, TIMER_S, MIN_BUCKET_BYTES = 70_000, 2.5e-3, 0.6e-3, 4_096
-# A queue that an all-to-all does not overflow: senders of one rate fill it only when their aims coincide.
-QUEUE_S, MIN_QUEUE_BYTES = 20e-3, 1_000_000
-
-
 @dataclass(frozen=True)
 class LinkShape:
     """One direction of a link: `rate_bits` per second leave a bucket that may send `bucket_bytes` at once."""
@@ -100,9 +120,6 @@ class LinkShape:
             "rate", f"{self.rate_bits:.0f}bit",
             "burst", str(self.bucket_bytes), "limit", str(self.queue_bytes),
         )  # fmt: skip
-
-
-HEADER_BYTES = 66  # Ethernet 14, IPv4 20, TCP with time stamps 32: what a packet costs beside its payload
 
 
 @dataclass(frozen=True)
@@ -168,30 +185,6 @@ def _parse_net_dev(text: str) -> dict[str, InterfaceCounters]:
         column = [int(number) for number in numbers.split()]
         found[name.strip()] = InterfaceCounters(column[8], column[9], column[0], column[1])
     return found
-
-
-NAMESPACES = Path("/var/run/netns")
-HOST_FILES = Path("/etc/netns")  # `ip netns exec NAME` shows HOST_FILES/NAME/hosts as /etc/hosts
-PATIENCE_S = 30.0
-
-# Waits for a line or for the end of its input (the owner is gone); then, for the namespaces it was given,
-# 1. kills every process in them; 2. deletes the links (`ip netns del` alone returns before they are gone);
-# 3. deletes the namespaces and their files.
-SCRIPT = f"""
-read -r _
-for name; do
-  tries=0
-  while pids=$(ip netns pids "$name") && [ -n "$pids" ] && [ "$tries" -lt 100 ]; do
-    kill -9 $pids; sleep 0.02; tries=$((tries + 1))
-  done
-done
-for name; do
-  ip -n "$name" link del eth0
-  ip netns del "$name"
-  rm -f "{HOST_FILES}/$name/hosts"; rmdir "{HOST_FILES}/$name"
-done
-exit 0
-"""
 
 
 class Janitor:

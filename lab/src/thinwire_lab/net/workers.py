@@ -1,4 +1,4 @@
-"""Workers: the processes of one run on a network, and the rows that they print."""
+"""Workers: the processes of one run on a network, how they meet, and the rows that they print."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ from thinwire_lab.process import TAIL_LINES, ProcessFailed, Supervisor
 
 STORE_FILE = "rendezvous"
 PEER_TIMEOUT = timedelta(minutes=10)  # a step over a slow link is long; a dead peer is noticed at once anyway
+JOB_FILE = "job.json"
+SETTLE_S = 1.0  # after the first failure, to see which worker failed first and why
+Row = dict[str, Any]
 
 
 def join(job_file: Path) -> None:
@@ -53,12 +56,6 @@ def end_process(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-JOB_FILE = "job.json"
-SETTLE_S = 1.0  # after the first failure, to see which worker failed first and why
-
-Row = dict[str, Any]
 
 
 def run_workers(

@@ -1,4 +1,4 @@
-"""Operation times in a record: how long each part of the exchange took, where thinwire did it."""
+"""Costs in a record: stages of the exchange, cost of a step, strength of a codec, and curves over them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ import numpy as np
 
 from thinwire.texts.rate import parse_rate
 from thinwire_lab.report.record import Record, Row, RunOutcome, start_of
+
+STAGES = ("agree", "encode", "travel", "merge", "decode")  # of the exchange, on a thread of its own
+PREFIX = "thinwire/seconds_per_step/"
+CODING = ("encode", "merge", "decode")
+EXCHANGE = ("agree", *CODING)  # as recorded at any link: agreeing is short messages, whose time is latency
+POINTS = 150  # of a loss curve
+WINDOWS = 25  # a loss is a mean over this part of the run, the steps before it
+DIGITS = 5
 
 
 def exchange_runs(record: Record) -> list[RunOutcome]:
@@ -26,10 +34,6 @@ def operation_ms(outcome: RunOutcome, operation: str) -> float:
     """Milliseconds per step spent in an operation."""
     report = outcome.report or {}
     return float(1e3 * report["seconds"].get(operation, 0.0) / max(1, report["steps"]))
-
-
-STAGES = ("agree", "encode", "travel", "merge", "decode")  # of the exchange, on a thread of its own
-PREFIX = "thinwire/seconds_per_step/"
 
 
 def stage_history(rows: list[Row]) -> dict[str, Any]:
@@ -79,10 +83,6 @@ def strength_rows(record: Record, outcome: RunOutcome) -> list[Row]:
     """The rows of a run that tell how strong its codec was."""
     what = strength_of(record)
     return [row for row in record.rows[outcome.label] if row["row"] == "step" and what in row]
-
-
-CODING = ("encode", "merge", "decode")
-EXCHANGE = ("agree", *CODING)  # as recorded at any link: agreeing is short messages, whose time is latency
 
 
 @dataclass(frozen=True)
@@ -140,11 +140,6 @@ def step_cost(outcome: RunOutcome, rows: list[Row], rate: float) -> StepCost:
     unexplained = outcome.step_ms / 1e3 - sum(stages.values())
     stages["wait"] = max(0.0, travel_s - link_s, unexplained - link_s)
     return StepCost(stages, outcome.bytes_per_step)
-
-
-POINTS = 150  # of a loss curve
-WINDOWS = 25  # a loss is a mean over this part of the run, the steps before it
-DIGITS = 5
 
 
 @dataclass(frozen=True)

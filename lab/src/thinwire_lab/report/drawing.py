@@ -1,4 +1,4 @@
-"""Drawing: the palette of all plots, and matplotlib figures as PNG files or as SVG inside a page."""
+"""Drawing: one palette, matplotlib figures as PNG or inline SVG, and a small SVG sheet for READMEs."""
 
 from __future__ import annotations
 
@@ -31,6 +31,13 @@ STAGES = {
 }
 GOLDEN = 0.618034  # part of the circle of hues: neighbours lie far from each other
 GRID, FAINT, DARK = "#eef0f3", "#9ca3af", "#374151"  # grid lines, lines to compare with, the line of equality
+STYLE = """
+text { font: 14px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill: #1f2937; }
+.quiet { font-size: 12.5px; fill: #5b6472; } .head { font-weight: 600; } .end { text-anchor: end; }
+.paper { fill: #ffffff; } .line { stroke: #d9dde3; }
+@media (prefers-color-scheme: dark) { text { fill: #e3e7ed; } .quiet { fill: #9aa4b2; }
+  .paper { fill: #0d1117; } .line { stroke: #323a46; } }
+"""
 
 
 def colours(names: Iterable[str]) -> dict[str, str]:
@@ -94,15 +101,6 @@ def readable_log(axes: Axes) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=steps))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-STYLE = """
-text { font: 14px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill: #1f2937; }
-.quiet { font-size: 12.5px; fill: #5b6472; } .head { font-weight: 600; } .end { text-anchor: end; }
-.paper { fill: #ffffff; } .line { stroke: #d9dde3; }
-@media (prefers-color-scheme: dark) { text { fill: #e3e7ed; } .quiet { fill: #9aa4b2; }
-  .paper { fill: #0d1117; } .line { stroke: #323a46; } }
-"""
 
 
 def sheet(width: int, height: int, spoken: str, parts: Iterable[str]) -> str:

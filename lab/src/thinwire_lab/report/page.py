@@ -11,6 +11,34 @@ from typing import Any
 
 WEB = Path(__file__).parent / "web"
 SCRIPTS = ("chart.js", "report.js")
+STEP = ("compute", "wait", "agree", "encode", "travel", "merge", "decode")  # as a step is drawn
+LOWEST, HIGHEST = 6, 11  # of the slider: 1 Mbit/s to 100 Gbit/s, as powers of ten
+STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; color: #1f2937;
+       background: #fff; margin: 0 auto; padding: 2.5rem 1.5rem 4rem; max-width: 62rem; }
+h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .3rem; letter-spacing: -.01em; }
+h2 { font-size: 1.2rem; margin: 2.6rem 0 .4rem; }
+p { margin: .4rem 0 .8rem; max-width: 46rem; }
+.quiet { color: #6b7280; }
+table { border-collapse: collapse; width: 100%; margin: .6rem 0 1rem; font-variant-numeric: tabular-nums; }
+th { text-align: right; font-weight: 600; color: #6b7280; font-size: .85rem;
+     border-bottom: 2px solid #e5e7eb; }
+td { text-align: right; border-bottom: 1px solid #eef0f3; }
+th, td { padding: .42rem .7rem; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; }
+table.headline td:first-child { white-space: normal; overflow-wrap: anywhere; }
+table.reasons td, table.reasons th { text-align: left; }
+table.headline td { font-size: 1.08rem; }
+table.headline td:first-child { font-weight: 600; }
+.wide { overflow-x: auto; }
+svg { max-width: 100%; height: auto; }
+details summary { cursor: pointer; color: #374151; margin: .4rem 0; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1.2rem; }
+dt { color: #6b7280; } dd { margin: 0; overflow-wrap: anywhere; }
+code { font: .92em ui-monospace, "SF Mono", Menlo, Consolas, monospace; background: #f3f4f6;
+       padding: .1em .35em; border-radius: 4px; }
+"""
 
 
 def document(title: str, parts: Sequence[str], data: dict[str, Any]) -> str:
@@ -63,10 +91,6 @@ def sortable_table(heads: Sequence[str], rows: Sequence[Sequence[TableCell]], ki
     body = "".join("<tr>" + "".join(cell.html() for cell in row) + "</tr>" for row in rows)
     inner = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
     return f'<div class="wide"><table class="{kind}">{inner}</table></div>'
-
-
-STEP = ("compute", "wait", "agree", "encode", "travel", "merge", "decode")  # as a step is drawn
-LOWEST, HIGHEST = 6, 11  # of the slider: 1 Mbit/s to 100 Gbit/s, as powers of ten
 
 
 def controls(data: dict[str, Any]) -> str:
@@ -192,34 +216,6 @@ def _boxes(*names: str) -> str:
 
 def _chip(colour: str) -> str:
     return f'<span class="chip" style="background:{colour}"></span>'
-
-
-STYLE = """
-:root { color-scheme: light; }
-body { font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; color: #1f2937;
-       background: #fff; margin: 0 auto; padding: 2.5rem 1.5rem 4rem; max-width: 62rem; }
-h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .3rem; letter-spacing: -.01em; }
-h2 { font-size: 1.2rem; margin: 2.6rem 0 .4rem; }
-p { margin: .4rem 0 .8rem; max-width: 46rem; }
-.quiet { color: #6b7280; }
-table { border-collapse: collapse; width: 100%; margin: .6rem 0 1rem; font-variant-numeric: tabular-nums; }
-th { text-align: right; font-weight: 600; color: #6b7280; font-size: .85rem;
-     border-bottom: 2px solid #e5e7eb; }
-td { text-align: right; border-bottom: 1px solid #eef0f3; }
-th, td { padding: .42rem .7rem; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
-table.headline td:first-child { white-space: normal; overflow-wrap: anywhere; }
-table.reasons td, table.reasons th { text-align: left; }
-table.headline td { font-size: 1.08rem; }
-table.headline td:first-child { font-weight: 600; }
-.wide { overflow-x: auto; }
-svg { max-width: 100%; height: auto; }
-details summary { cursor: pointer; color: #374151; margin: .4rem 0; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1.2rem; }
-dt { color: #6b7280; } dd { margin: 0; overflow-wrap: anywhere; }
-code { font: .92em ui-monospace, "SF Mono", Menlo, Consolas, monospace; background: #f3f4f6;
-       padding: .1em .35em; border-radius: 4px; }
-"""
 
 
 def page(title: str, parts: Sequence[str]) -> str:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 LONG_NAME = 24  # characters; longer names have no room beside the bars
+WIDTH, TOP, ROW, BOTTOM = 820, 58, 30, 34
+NAMES, BARS, DOTS, END = 16, 190, 530, 700  # where the columns begin; the last is that of scores as text
 
 
 def write_picture(record: Record, path: Path) -> None:
@@ -88,10 +90,6 @@ def _palette(record: Record) -> dict[str, str]:
 
 def _evaluations(record: Record, outcome: RunOutcome) -> list[Row]:
     return [row for row in record.rows[outcome.label] if row["row"] == "evaluation"]
-
-
-WIDTH, TOP, ROW, BOTTOM = 820, 58, 30, 34
-NAMES, BARS, DOTS, END = 16, 190, 530, 700  # where the columns begin; the last is that of scores as text
 
 
 def write_headline_picture(record: Record, path: Path, rate: str | None = None) -> None:

@@ -1,4 +1,7 @@
-"""A record: the folder of finished runs (rows.jsonl, summary.json, report.html), written and read back."""
+"""A record: outcomes and rows of finished runs in a folder, written and read back.
+
+The folder has rows.jsonl, summary.json and report.html.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ FORMAT = "thinwire record"
 VERSION = 1
 ROWS, SUMMARY, REPORT, PICTURE = "rows.jsonl", "summary.json", "report.html", "report.png"
 NEEDED_BYTES = 20_000_000  # rows and report of a long comparison
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -165,9 +169,6 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             versions[name] = "not installed"
     return versions
-
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The title of a record, short enough for a page's head."""
+"""The summary of a record: its title, several records as one, codecs compared, and tables."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from thinwire_lab.report.record import Record, Row, RunOutcome
 from thinwire_lab.spread import Spread
 
 LONGEST = 60  # characters
+VARIED = ("codec", "seed")  # entries of a recipe in which the runs of one record differ
 
 
 def title_of(record: Record) -> str:
@@ -26,9 +27,6 @@ def title_of(record: Record) -> str:
 def _task(record: Record) -> str:
     recipe = record.origin.recipe
     return f"{recipe['task']} ({recipe['model']})"
-
-
-VARIED = ("codec", "seed")  # entries of a recipe in which the runs of one record differ
 
 
 def merge(records: Mapping[str, Record]) -> Record:

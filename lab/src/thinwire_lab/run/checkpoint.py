@@ -25,6 +25,13 @@ import torch
 from thinwire.errors import LabError
 from thinwire_lab.run.recipe import Recipe, recipe_from_dict
 
+MAGIC = b"TWCHKPT\n"
+VERSION = 2
+HEAD = struct.Struct("<8sIQ")
+DIGEST_BYTES = 32
+# What must be equal for the resumed run to be the same run; learning rate and link may be changed on purpose.
+SAME = ("task", "model", "codec", "workers", "batch", "optimizer", "seed", "augment")
+
 
 @dataclass(frozen=True)
 class CheckpointOptions:
@@ -59,14 +66,6 @@ class CheckpointOptions:
             raise LabError(
                 f"checkpoint {path} is at step {checkpoint.step} already: --stop-at must be above it"
             )
-
-
-MAGIC = b"TWCHKPT\n"
-VERSION = 2
-HEAD = struct.Struct("<8sIQ")
-DIGEST_BYTES = 32
-# What must be equal for the resumed run to be the same run; learning rate and link may be changed on purpose.
-SAME = ("task", "model", "codec", "workers", "batch", "optimizer", "seed", "augment")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from thinwire_lab.run.checkpoint import CheckpointOptions
 from thinwire_lab.run.recipe import Recipe, recipe_from_dict
 from thinwire_lab.run.trainer import ReferenceLosses
 
+OnRow = Callable[[Row], None]
+
 
 @dataclass(frozen=True)
 class TrainingJob:
@@ -45,9 +47,6 @@ def read_training_job(path: Path) -> TrainingJob:
     values: dict[str, Any] = json.loads(path.read_text())
     reference = ReferenceLosses(tuple((int(step), float(loss)) for step, loss in values["reference"]))
     return TrainingJob(**{**values, "recipe": recipe_from_dict(values["recipe"]), "reference": reference})
-
-
-OnRow = Callable[[Row], None]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The meter of a run: how many payload bytes this worker has sent, and where that number comes from."""
+"""What is observed of a run: bytes sent, gradients, step times, scores, and whether ranks agree."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ from thinwire.errors import LabError
 from thinwire_lab.data import Task
 from thinwire_lab.net.iproute import read_counters
 from thinwire_lab.run.recipe import DDP_FP16, Recipe
+
+NUM_LAYERS = 4  # the largest
+NUM_BINS = 41  # odd: the middle one holds zero
+LIMIT = 4.0  # times the root mean square of a rank's own gradient; what lies outside counts in the last bin
+WARM_UP_STEPS = 3  # not in the mean: buckets are rebuilt, buffers are allocated
+BATCH = 200
 
 
 def ring_bytes(gradient_bytes: int, workers: int) -> float:
@@ -115,11 +121,6 @@ def meter_for(
     return ComputedMeter(element_bytes * num_parameters, recipe.workers)
 
 
-NUM_LAYERS = 4  # the largest
-NUM_BINS = 41  # odd: the middle one holds zero
-LIMIT = 4.0  # times the root mean square of a rank's own gradient; what lies outside counts in the last bin
-
-
 class GradientHistograms:
     """Looks at the largest weights in the steps it was given, which count from 1; `now` tells the step."""
 
@@ -159,9 +160,6 @@ def histogram(x: Tensor, limit: float) -> list[int]:
     return [int(count) for count in torch.histc(inside, NUM_BINS, -limit, limit).tolist()]
 
 
-WARM_UP_STEPS = 3  # not in the mean: buckets are rebuilt, buffers are allocated
-
-
 @dataclass
 class StepTimer:
     """Counts every step; the mean leaves out the warm-up."""
@@ -199,9 +197,6 @@ def agreed_digest(net: nn.Module, peers: Peers) -> str:
                 f"worker {rank} ended with other parameters than worker 0: please report this as a bug"
             )
     return digest.hexdigest()
-
-
-BATCH = 200
 
 
 @dataclass(frozen=True)

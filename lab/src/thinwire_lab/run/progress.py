@@ -1,4 +1,4 @@
-"""Progress: what a person sees while runs are under way."""
+"""Progress: what a person sees while runs are under way, and the same as curves for TensorBoard."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from thinwire_lab.spread import Spread
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+SCORES = {"score": "test/score", "test_loss": "test/loss", "bytes": "sent/bytes"}
 
 
 class Progress(ABC):
@@ -115,9 +117,6 @@ class Live(Progress):
     def _update(self, step: int | None, news: str) -> None:
         values: dict[str, Any] = {} if step is None else {"completed": step}
         self._bars.update(self._bar, news=news, **values)
-
-
-SCORES = {"score": "test/score", "test_loss": "test/loss", "bytes": "sent/bytes"}
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A recipe: everything that decides a training run, as one frozen value."""
+"""A recipe: everything that decides a training run, its codec included; and the lab's own recipes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from thinwire.texts.behind_at import read_hierarchy, split_options
 from thinwire.texts.names import AUTO, CONTROLS, MEMORIES, ROUTES, check_codec_names, check_name, first_word
 
 DDP, DDP_FP16, DDP_POWERSGD = "ddp", "ddp-fp16", "ddp-powersgd"  # PyTorch's own exchange
+OPTIMIZERS = ("sgd", "adam", "adamw")
+SCHEDULES = ("constant", "cosine")
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,6 @@ def read_codec_choice(text: str) -> CodecChoice:
     """
     codec, given = split_options(text)
     return CodecChoice(codec, **given)
-
-
-OPTIMIZERS = ("sgd", "adam", "adamw")
-SCHEDULES = ("constant", "cosine")
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from thinwire_lab.run.recipe import Recipe
 ADAMS: Mapping[str, Callable[..., torch.optim.Optimizer]] = MappingProxyType(
     {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 )
+Hook = Callable[[nn.Module], HookedModel]
 
 
 def make_optimizer(
@@ -119,9 +120,6 @@ class Training:
             return {}
         theta = {} if compressor.theta is None else {"theta": compressor.theta}
         return {"strength": compressor.strength, **theta}
-
-
-Hook = Callable[[nn.Module], HookedModel]
 
 
 class Trainer(Training):

@@ -22,6 +22,10 @@ from thinwire_lab.run.checkpoint import Checkpoint
 from thinwire_lab.run.recipe import Recipe, read_codec_choice
 from thinwire_lab.run.trainer import ReferenceLosses, Training, make_optimizer
 
+Done = Callable[[int, float, Tensor], None]  # rank, loss, gradients end to end
+CPU = torch.device("cpu")
+TIMEOUT_S = 3600.0  # workers wait for each other while the others' gradients are computed
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -30,9 +34,6 @@ class Draw:
     indices: Indices
     seed: int
     augment: bool
-
-
-Done = Callable[[int, float, Tensor], None]  # rank, loss, gradients end to end
 
 
 class Replicas:
@@ -110,10 +111,6 @@ def _sharing(net: nn.Module) -> nn.Module:
     for own, shared in zip(twin.parameters(), net.parameters(), strict=True):
         own.data = shared.data
     return twin
-
-
-CPU = torch.device("cpu")
-TIMEOUT_S = 3600.0  # workers wait for each other while the others' gradients are computed
 
 
 class VirtualTrainer(Training):

@@ -17,6 +17,9 @@ from torch import Tensor
 from thinwire.groups.base import Confession, Group, Pending
 
 COPIED_BYTES = 1 << 12  # of longer messages the simulation needs no content
+_LEVELS = {"qsgd:8": 127.0, "qsgd:4": 7.0, "terngrad:1": 1.0, "terngrad": 1.0}
+PART_NUMEL, MOST_PARTS = 1 << 20, 4  # a bucket travels in parts, so that coding and travel overlap
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -173,8 +176,6 @@ COSTS: Mapping[str, Cost] = {
     "topk:0.01": Cost(0.05, 2.0, 0.3, 0.15, gathers=True),
     "powersgd:4": Cost(0.0, 1.5, 0.7, reduces=True),
 }
-_LEVELS = {"qsgd:8": 127.0, "qsgd:4": 7.0, "terngrad:1": 1.0, "terngrad": 1.0}
-PART_NUMEL, MOST_PARTS = 1 << 20, 4  # a bucket travels in parts, so that coding and travel overlap
 
 
 @dataclass(frozen=True)
@@ -265,6 +266,3 @@ def expected_step_s(job: Job, text: str, wire: Wire, workers: int, steps: int = 
         ends.append(now)
     half = steps // 2
     return (ends[-1] - ends[half - 1]) / (steps - half)
-
-
-CPU = torch.device("cpu")

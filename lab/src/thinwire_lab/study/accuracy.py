@@ -1,4 +1,4 @@
-"""Kept accuracy: what a codec loses against sending everything, seed by seed, and whether that is little."""
+"""Accuracy retained: what a codec loses against plain DDP, seed by seed, as a table and as a picture."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ BASELINES = ("ddp", "dense")
 SEEDS = 3  # a codec is called kept from so many seeds on
 # What a codec may lose on average: half a point of accuracy, 0.02 nats of a character.
 ALLOWED: Mapping[str, float] = MappingProxyType({ACCURACY: 0.005, BITS_PER_CHARACTER: 0.02 / math.log(2)})
+HEADS = ("codec", "score", "against DDP, seed by seed", "bytes: times fewer", "verdict")
+BEGIN, END = "<!-- kept: {name} -->", "<!-- end -->"
+WIDTH, HEIGHT = 820, 420
+LEFT, RIGHT, TOP, BOTTOM = 64, 24, 48, 52  # margins of the plot
+RADIUS, LETTER, LINE = 5, 7.5, 14  # of a dot; of a label, about
 
 
 @dataclass(frozen=True)
@@ -124,10 +129,6 @@ def _retained(codec: str, runs: Sequence[RunOutcome], baseline: Mapping[int, Run
     )
 
 
-HEADS = ("codec", "score", "against DDP, seed by seed", "bytes: times fewer", "verdict")
-BEGIN, END = "<!-- kept: {name} -->", "<!-- end -->"
-
-
 def accuracy_rows(study: AccuracyStudy) -> list[list[str]]:
     """A row for each codec."""
     return [
@@ -169,11 +170,6 @@ def _difference(line: RetainedAccuracy) -> str:
     factor, digits = (100, 2) if line.metric == ACCURACY else (1, 3)
     spread = f" ± {factor * line.difference.deviation:.{digits}f}" if len(line.seeds) > 1 else ""
     return f"{factor * line.difference.mean:+.{digits}f}{spread}"
-
-
-WIDTH, HEIGHT = 820, 420
-LEFT, RIGHT, TOP, BOTTOM = 64, 24, 48, 52  # margins of the plot
-RADIUS, LETTER, LINE = 5, 7.5, 14  # of a dot; of a label, about
 
 
 class AccuracyPicture:

@@ -1,4 +1,4 @@
-"""The error study: every method on every snapshot at equal bits per element, and what explains it."""
+"""Errors of compression on recorded gradients: methods at equal bits, number formats, and correlation."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ CHUNK = 4096
 # White Gaussian noise, keep 15 %: what selecting captures of the energy in frequency and in place.
 WHITE_IN_FREQUENCY, WHITE_IN_PLACE = 0.431, 0.559
 BREAK_EVEN = 0.5  # lag-1 correlation of an AR(1) signal for which both capture the same
+TARGETS = (1.6, 2.0, 4.0)  # bits per element: terngrad's, the paper's fft:0.85 with 10 bits, qsgd's usual
+LAYER_TARGET = 2.0  # at which single tensors are looked at
+Rounded = tuple[Tensor, float]  # a tensor in a format, and the largest number the format could have given
+BITS = (8, 10, 16)
 
 
 @dataclass(frozen=True)
@@ -86,10 +90,6 @@ def correlation_of(snapshot: Snapshot) -> Correlation:
         mean([c.in_chunks for c in own]),
         mean([c.in_place for c in own]),
     )
-
-
-TARGETS = (1.6, 2.0, 4.0)  # bits per element: terngrad's, the paper's fft:0.85 with 10 bits, qsgd's usual
-LAYER_TARGET = 2.0  # at which single tensors are looked at
 
 
 @dataclass(frozen=True)
@@ -198,10 +198,6 @@ def _layers(snapshot: Snapshot, decoded: dict[str, Tensor]) -> list[LayerErrors]
         )
         for name, x in snapshot.tensors(snapshot.gradient).items()
     ]
-
-
-Rounded = tuple[Tensor, float]  # a tensor in a format, and the largest number the format could have given
-BITS = (8, 10, 16)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ RATIO_TICKS = (0.25, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10)
 LAG1_AXIS = "correlation of neighbours (dashed: AR(1) breaks even)"
 IN_PLACE_AXIS = "energy in the 15 % largest elements (dashed: white noise)"
 RIVAL = "topk"  # of fft in the plot of single tensors: the same coder behind the same selection
+SUBJECT_COLOURS = FIRST[1:]
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,6 @@ LOOKS = {
     "gradiveq": Look("#cc79a7"),
     "gradiveq qsgd:8": Look("#cc79a7", dashed=True, marker="s"),
 }
-SUBJECT_COLOURS = FIRST[1:]
 
 
 @dataclass(frozen=True)

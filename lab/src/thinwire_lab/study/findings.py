@@ -1,4 +1,4 @@
-"""Tables of a study as cells of text: the same for the terminal, the HTML report and Markdown."""
+"""Findings of a study in words: tables for terminal, page and Markdown, and the verdict on FFT."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from thinwire_lab.study.errors import FormatError, GradientErrors, MethodError
 
 Table = tuple[list[str], list[list[str]]]  # heads and rows
+FFT = ("fft", "fft whole")
+FALLEN = 0.9  # a run whose loss ends above this share of its first one has hardly learnt
+RIVALS = ("qsgd", "qsgd l2", "terngrad", "topk", "topk fp32")  # those the paper names, in our variants
 
 
 def error_table(findings: Sequence[GradientErrors]) -> Table:
@@ -86,11 +89,6 @@ def markdown(table: Table) -> str:
     heads, rows = table
     lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-FFT = ("fft", "fft whole")
-FALLEN = 0.9  # a run whose loss ends above this share of its first one has hardly learnt
-RIVALS = ("qsgd", "qsgd l2", "terngrad", "topk", "topk fp32")  # those the paper names, in our variants
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A gain: how much faster a step was on some links than with plain DDP, from the lines of `bench grid`."""
+"""Gains: how much faster steps are than with plain DDP, and the README's opening picture of them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ from thinwire_lab.report.record import write_text
 from thinwire_lab.study.accuracy import AccuracyStudy, RetainedAccuracy, family
 
 BASE = "ddp"
+# Narrow, so that it can be read on a phone, where it is shrunk to two thirds.
+WIDTH, HEAD, ROW, GAP = 560, 62, 26, 18
+NAMES, BARS, BARS_END, FIRST, SECOND = 14, 158, 352, 452, 546  # the last two: where columns end
+NAME_LETTERS = 19
+BELOW = 16  # what stands behind "@" in a codec has a line of its own
 
 
 @dataclass(frozen=True)
@@ -73,13 +78,6 @@ def _taken(report: str) -> str:
     """
     found = re.search(r"^auto: (.+?) from step", report, re.M)
     return found[1] if found else "nothing yet"
-
-
-# Narrow, so that it can be read on a phone, where it is shrunk to two thirds.
-WIDTH, HEAD, ROW, GAP = 560, 62, 26, 18
-NAMES, BARS, BARS_END, FIRST, SECOND = 14, 158, 352, 452, 546  # the last two: where columns end
-NAME_LETTERS = 19
-BELOW = 16  # what stands behind "@" in a codec has a line of its own
 
 
 def write_opening_picture(

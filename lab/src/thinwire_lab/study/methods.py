@@ -1,4 +1,4 @@
-"""The methods that are compared: each a ladder of codec texts, from the fewest bits to the most."""
+"""Methods compared at equal bits: each is a ladder of codecs; the one nearest to a target is taken."""
 
 from __future__ import annotations
 
@@ -17,6 +17,17 @@ from thinwire.plans.model import Model
 from thinwire.plans.plan import Plan, dry_context
 from thinwire.plans.policy import Policy
 from thinwire.tensors.layout import Layout
+
+NO_MEMORY = "none"  # one step, one gradient: nothing was held back before
+CPU = torch.device("cpu")
+SELECTED_RUNGS = 20_000  # ratios are multiples of 1/20000: fine enough for 0.1 % of the bits
+MOST_SELECTED = 0.5  # beyond that selecting saves nothing
+SLICE = 256
+VALUES = "rangefloat:10"  # the paper's format for what is kept
+# d whose ratio 256 / d gives d back in floating point; gradiveq refuses the others
+WIDTHS = tuple(d for d in range(1, SLICE // 2 + 1) if SLICE / (SLICE / d) == d)
+_SELECTING = int(MOST_SELECTED * SELECTED_RUNGS)
+TOLERANCE = 0.05  # a fit farther from its target is shown with its own bits and compared with nobody
 
 
 @dataclass(frozen=True)
@@ -55,10 +66,6 @@ def relative_error(x: Tensor, decoded: Tensor) -> float:
     return error / energy if energy > 0 else error
 
 
-NO_MEMORY = "none"  # one step, one gradient: nothing was held back before
-CPU = torch.device("cpu")
-
-
 def plan_for(codec: str, layout: Layout) -> Plan:
     """The codec for all tensors; those that it refuses stay dense, and count with all their bits."""
     return Plan.of(Policy.of(codec, keep_dense=()), Model(layout.specs), 1, NO_MEMORY)
@@ -87,14 +94,6 @@ def passed_through(codec: str, snapshot: Snapshot, warm_up: int = 0, seed: int =
         engine.exchange(Bucket(buffer, snapshot.layout))
         engine.end_step()
     return buffer
-
-
-SELECTED_RUNGS = 20_000  # ratios are multiples of 1/20000: fine enough for 0.1 % of the bits
-MOST_SELECTED = 0.5  # beyond that selecting saves nothing
-SLICE = 256
-VALUES = "rangefloat:10"  # the paper's format for what is kept
-# d whose ratio 256 / d gives d back in floating point; gradiveq refuses the others
-WIDTHS = tuple(d for d in range(1, SLICE // 2 + 1) if SLICE / (SLICE / d) == d)
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,6 @@ def _gradiveq(coder: str) -> Callable[[int, int], str]:
     return text
 
 
-_SELECTING = int(MOST_SELECTED * SELECTED_RUNGS)
 _METHODS = (
     Method("fft", _SELECTING, _fft("4096")),
     Method("fft whole", _SELECTING, _fft("tensor")),
@@ -160,9 +158,6 @@ def read_methods(text: str) -> Sequence[Method]:
     if not names:
         raise LabError(f"no method named: give --methods all, or some of {', '.join(METHODS)}")
     return [METHODS[name] for name in dict.fromkeys(names)]
-
-
-TOLERANCE = 0.05  # a fit farther from its target is shown with its own bits and compared with nobody
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The report of a study: one self-contained HTML file, and its tables as Markdown."""
+"""A study of gradients: trains its subjects, measures every snapshot, writes rows, tables and a page."""
 
 from __future__ import annotations
 
@@ -36,6 +36,29 @@ from thinwire_lab.study.findings import (
 )
 from thinwire_lab.study.methods import METHODS, Method, Snapshot
 from thinwire_lab.study.subject import StudySubject, Tell, record
+
+TABLES = "tables.md"
+METHOD_NOTE = (
+    "Relative error |g - Q(g)| / |g| over all tensors that the default policy compresses, one step, no "
+    "memory, at equal bits per element, within 5 %. "
+    "fft, dct and topk send what they keep as 10-bit range floats; fft transforms chunks of 4096 numbers, "
+    "fft whole each tensor at once. gradiveq is shown at its best: its basis was learnt in the steps right "
+    "before, and neither that basis nor the dense steps in which it is learnt are counted in its bits (with "
+    "its default of 100 dense steps in 500 it sends 8.0 bit on average where 2 are shown). qsgd is "
+    "unbiased, terngrad too but for its clipping, the others are not: errors of unbiased methods "
+    "average out over workers and steps."
+)
+WHY_NOTE = (
+    "lag 1: correlation of neighbours in the flattened tensor. The others: the share of the energy in the "
+    "15 % strongest bins of the spectrum (of whole tensors, of chunks of 4096) and in the 15 % largest "
+    f"elements; white noise has {WHITE_IN_FREQUENCY:.2f} and {WHITE_IN_PLACE:.2f}, and an AR(1) signal "
+    f"breaks even at a correlation of about {BREAK_EVEN}. Tensors count as their energy does."
+)
+FORMAT_NOTE = (
+    "Relative error over all tensors that the default policy compresses. Every tensor has its own range "
+    "(rangefloat), power-of-two scale (scaled) or step (uniform, to the nearest). Underflow: numbers other "
+    "than zero that become zero. Saturation: numbers beyond the largest of the format."
+)
 
 
 @dataclass(frozen=True)
@@ -97,30 +120,6 @@ class GradientStudy:
 
     def _write_rows(self, folder: Path, rows: Sequence[dict[str, Any]]) -> None:
         write_text(folder / ROWS, "".join(f"{json.dumps(row)}\n" for row in rows))
-
-
-TABLES = "tables.md"
-METHOD_NOTE = (
-    "Relative error |g - Q(g)| / |g| over all tensors that the default policy compresses, one step, no "
-    "memory, at equal bits per element, within 5 %. "
-    "fft, dct and topk send what they keep as 10-bit range floats; fft transforms chunks of 4096 numbers, "
-    "fft whole each tensor at once. gradiveq is shown at its best: its basis was learnt in the steps right "
-    "before, and neither that basis nor the dense steps in which it is learnt are counted in its bits (with "
-    "its default of 100 dense steps in 500 it sends 8.0 bit on average where 2 are shown). qsgd is "
-    "unbiased, terngrad too but for its clipping, the others are not: errors of unbiased methods "
-    "average out over workers and steps."
-)
-WHY_NOTE = (
-    "lag 1: correlation of neighbours in the flattened tensor. The others: the share of the energy in the "
-    "15 % strongest bins of the spectrum (of whole tensors, of chunks of 4096) and in the 15 % largest "
-    f"elements; white noise has {WHITE_IN_FREQUENCY:.2f} and {WHITE_IN_PLACE:.2f}, and an AR(1) signal "
-    f"breaks even at a correlation of about {BREAK_EVEN}. Tensors count as their energy does."
-)
-FORMAT_NOTE = (
-    "Relative error over all tensors that the default policy compresses. Every tensor has its own range "
-    "(rangefloat), power-of-two scale (scaled) or step (uniform, to the nearest). Underflow: numbers other "
-    "than zero that become zero. Saturation: numbers beyond the largest of the format."
-)
 
 
 def write_error_report(findings: Sequence[GradientErrors], origin: Origin, folder: Path) -> None:

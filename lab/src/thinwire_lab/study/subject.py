@@ -1,4 +1,4 @@
-"""A subject of a study: a task of the lab and the model that is trained on it."""
+"""A subject of a study: a task and a model; its gradients are recorded early, midway and late in training."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ from thinwire_lab.study.methods import Snapshot
 OWN_SETTINGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {"cifarnet": {"optimizer": "adam", "lr": 2e-4}}
 )
+MOMENTS = {"early": 0.05, "middle": 0.5, "late": 0.95}  # shares of the run
+WINDOW = 40  # steps before a moment whose gradients are kept too
+MIN_STEPS = 20  # below that two moments would share their steps
+Tell = Callable[[str, int, int], None]  # what is being done, how much of it is done, of how much
 
 
 @dataclass(frozen=True)
@@ -69,13 +73,6 @@ def _distinct(subjects: Sequence[StudySubject]) -> list[StudySubject]:
     if twice:
         raise LabError(f"--tasks names {', '.join(sorted(twice))} twice: name each once")
     return list(subjects)
-
-
-MOMENTS = {"early": 0.05, "middle": 0.5, "late": 0.95}  # shares of the run
-WINDOW = 40  # steps before a moment whose gradients are kept too
-MIN_STEPS = 20  # below that two moments would share their steps
-
-Tell = Callable[[str, int, int], None]  # what is being done, how much of it is done, of how much
 
 
 def record(subject: StudySubject, data: Path | None, tell: Tell = lambda *_: None) -> Iterator[Snapshot]:

@@ -1,4 +1,4 @@
-"""FFT sparsification on single gradients: errors at equal bits, and its number format."""
+"""FFT sparsification: errors of single gradients, its number format, and training by theta."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims about time: steps, exchanges and trainings."""
+"""Claims about time: TernGrad's Figure 5, steps, exchanges and trainings."""
 
 from __future__ import annotations
 

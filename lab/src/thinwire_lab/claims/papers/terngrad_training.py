@@ -1,4 +1,4 @@
-"""TernGrad's larger nets: CifarNet with Adam, and an AlexNet with and without clipping and dropout."""
+"""TernGrad's trainings: LeNet with N workers, CifarNet with Adam, AlexNet with clipping and dropout."""
 
 from __future__ import annotations
 

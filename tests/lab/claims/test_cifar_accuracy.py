@@ -47,9 +47,9 @@ def test_other_settings_of_the_codec_do_not_count(tmp_path: Path) -> None:
     write(tmp_path, {("ddp", 0): 0.8, ("ddp", 1): 0.8, ("fft:0.85", 0): 0.8, ("fft:0.5", 1): 0.8})
     assert verdict(tmp_path, "fft-accuracy").startswith("open: 1 seed of 2")
     write(tmp_path, {("fft:0.5", 0): 0.8, ("fft:0.85", 1): 0.7})
-    settled = judge_claim(find_claim("fft-accuracy"), tmp_path)
-    assert settled.judgement.measured.startswith("fft:0.85: -5.00 ± 7.07 points")
-    assert '"ddp,fft:0.85"' in settled.claim.command
+    judged = judge_claim(find_claim("fft-accuracy"), tmp_path)
+    assert judged.judgement.measured.startswith("fft:0.85: -5.00 ± 7.07 points")
+    assert '"ddp,fft:0.85"' in judged.claim.command
 
 
 def test_runs_of_another_recipe_do_not_count(tmp_path: Path) -> None:

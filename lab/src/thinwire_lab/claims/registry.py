@@ -54,7 +54,7 @@ CLAIMS: tuple[Claim, ...] = (
 MIN_SEEDS = 2
 PICTURES = Path("figures/claims")  # beside the page
 WIDTH = 120
-HEAD = f"""# The papers' claims, settled here
+HEAD = f"""# The papers' claims, tested here
 
 Made by `thinwire claims page` of the records in [records](records); do not edit. A verdict is computed from
 recorded runs and begins with one of {", ".join(Verdict)}.
@@ -165,65 +165,65 @@ def _unrecorded(runs: list[ClaimRun], folder: Path) -> list[ClaimRun]:
     return [run for run in runs if records.find(run) is None]
 
 
-def write_page(settled: Sequence[JudgedClaim], path: Path) -> None:
+def write_page(judged: Sequence[JudgedClaim], path: Path) -> None:
     """The page and a picture for every claim that has one."""
-    drawn = [one for one in settled if _has_picture(one)]
+    drawn = [one for one in judged if _has_picture(one)]
     for one in drawn:
         draw(one, path.parent / PICTURES / f"{one.claim.id}.png")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page(settled))
+        path.write_text(page(judged))
     except OSError as error:
         raise LabError(f"{path} cannot be written ({error.strerror}): give another --out") from error
 
 
-def page(settled: Sequence[JudgedClaim]) -> str:
+def page(judged: Sequence[JudgedClaim]) -> str:
     """The text: a table of all, then a section for each."""
-    words = [one.judgement.word for one in settled]
+    words = [one.judgement.word for one in judged]
     counts = ", ".join(f"{words.count(word)} {word}" for word in Verdict if word in words)
     lines = [
         HEAD,
-        f"**{len(settled)} claims: {counts}.**",
+        f"**{len(judged)} claims: {counts}.**",
         "",
         "| claim | paper | verdict |",
         "|---|---|---|",
     ]
     lines += [
-        f"| [{one.claim.id}](#{one.claim.id}) | {one.claim.paper} | {one.judgement.word} |" for one in settled
+        f"| [{one.claim.id}](#{one.claim.id}) | {one.claim.paper} | {one.judgement.word} |" for one in judged
     ]
-    for one in settled:
+    for one in judged:
         lines += ["", *_section(one)]
     return "\n".join(lines) + "\n"
 
 
-def draw(settled: JudgedClaim, path: Path) -> None:
+def draw(one: JudgedClaim, path: Path) -> None:
     """The picture of one claim."""
-    assert settled.claim.plot is not None
+    assert one.claim.plot is not None
     figure = new_figure(7, 3.6)
     figure.set_dpi(80)
-    settled.claim.plot(settled.evidence, figure)
+    one.claim.plot(one.evidence, figure)
     for axes in figure.axes:
         bare(axes)
     save(figure, path)
 
 
-def _has_picture(settled: JudgedClaim) -> bool:
-    return settled.claim.plot is not None and settled.judgement.word not in (Verdict.OPEN, Verdict.UNTESTABLE)
+def _has_picture(one: JudgedClaim) -> bool:
+    return one.claim.plot is not None and one.judgement.word not in (Verdict.OPEN, Verdict.UNTESTABLE)
 
 
-def _section(settled: JudgedClaim) -> list[str]:
-    claim, judged = settled.claim, settled.judgement
-    seeds = claim.why_no_seeds or ", ".join(map(str, settled.evidence.seeds)) or "none yet"
+def _section(one: JudgedClaim) -> list[str]:
+    claim, judgement = one.claim, one.judgement
+    seeds = claim.why_no_seeds or ", ".join(map(str, one.evidence.seeds)) or "none yet"
     lines = [f"## {claim.id}", "", *_wrapped(f"**{claim.paper}, {claim.place}:** {claim.text}"), ""]
     for name, text in (
-        ("Verdict", f"**{judged.word}**{judged.verdict[len(judged.word) :]}"),
-        ("Measured", judged.measured),
+        ("Verdict", f"**{judgement.word}**{judgement.verdict[len(judgement.word) :]}"),
+        ("Measured", judgement.measured),
         ("Scaled down", claim.scaled_down),
         ("Seeds", seeds),
     ):
         lines += _wrapped(f"- {name}: {text}", indent="  ")
     lines += ["", "```", claim.command, "```"]
-    if _has_picture(settled):
+    if _has_picture(one):
         lines += ["", f"![{claim.id}]({(PICTURES / claim.id).as_posix()}.png)"]
     return lines
 

@@ -20,14 +20,12 @@ claims = typer.Typer(invoke_without_command=True)
 
 Records = Annotated[
     Path | None,
-    typer.Option(
-        help="Folder of records. Default: docs/records of the repository, or runs/claims where there is none."
-    ),
+    typer.Option(help="Folder of records. Default: docs/records in the current folder, else runs/claims."),
 ]
 
 
 @claims.callback()
-def ledger(context: typer.Context, records: Records = None, as_json: Json = False) -> None:
+def registry(context: typer.Context, records: Records = None, as_json: Json = False) -> None:
     """List the papers' claims: what was measured here, and a verdict on each.
 
     \b
@@ -43,11 +41,11 @@ def ledger(context: typer.Context, records: Records = None, as_json: Json = Fals
     folder = records_folder(records)
     if note := hint(folder):  # first: without records there is nothing else to say
         typer.echo(f"thinwire: {note}", err=True)
-    settled = [judge_claim(claim, folder) for claim in CLAIMS]
+    judged = [judge_claim(claim, folder) for claim in CLAIMS]
     if as_json:
-        print_json_rows(one.row() for one in settled)
+        print_json_rows(one.row() for one in judged)
         return
-    _print_ledger(settled)
+    _print_registry(judged)
     if note:
         typer.echo(note)
 
@@ -62,7 +60,7 @@ def run(
     records: Records = None,
     as_json: Json = False,
 ) -> None:
-    """Make the runs that settle a claim, those that are not recorded yet, and print the verdict.
+    """Make those runs of a claim that are not recorded yet, and print the verdict.
 
     \b
     Examples:
@@ -74,11 +72,11 @@ def run(
 
     claim = find_claim(id)
     with progress_bar(as_json) as tell:
-        settled = run_claim(claim, records_folder(records), data, seeds, tell)
+        judged = run_claim(claim, records_folder(records), data, seeds, tell)
     if as_json:
-        print_json_rows([settled.row()])
+        print_json_rows([judged.row()])
         return
-    _print_one(settled)
+    _print_one(judged)
 
 
 @claims.command()
@@ -106,7 +104,7 @@ def page(
     typer.echo(f"{out}: {len(CLAIMS)} claims", err=True)
 
 
-def _print_ledger(settled: Sequence[JudgedClaim]) -> None:
+def _print_registry(judged: Sequence[JudgedClaim]) -> None:
     """A table; the claim, what was measured and the verdict stand below each other, so that 80 columns do."""
     from rich.console import Console
     from rich.markup import escape
@@ -115,29 +113,29 @@ def _print_ledger(settled: Sequence[JudgedClaim]) -> None:
     table = Table(box=None, pad_edge=False, show_header=True, padding=(0, 1, 1, 0))
     table.add_column("id / paper", no_wrap=True, min_width=26)
     table.add_column("claim / measured / verdict")
-    for one in settled:
-        claim, judged = one.claim, one.judgement
+    for one in judged:
+        claim, judgement = one.claim, one.judgement
         texts = (
             escape(claim.text),
-            f"[dim]{escape(judged.measured)}[/]",
-            f"[bold]{judged.word}[/]{escape(judged.verdict[len(judged.word) :])}",
+            f"[dim]{escape(judgement.measured)}[/]",
+            f"[bold]{judgement.word}[/]{escape(judgement.verdict[len(judgement.word) :])}",
         )
         table.add_row(f"[bold]{claim.id}[/]\n[dim]{claim.paper}[/]", "\n".join(texts))
     Console().print(table, highlight=False)
-    words = [one.judgement.word for one in settled]
+    words = [one.judgement.word for one in judged]
     counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
-    Console().print(f"{len(settled)} claims: {counts}", highlight=False)
+    Console().print(f"{len(judged)} claims: {counts}", highlight=False)
 
 
-def _print_one(settled: JudgedClaim) -> None:
+def _print_one(judged: JudgedClaim) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    claim, judged = settled.claim, settled.judgement
+    claim, judgement = judged.claim, judged.judgement
     for name, text in (
         ("claim", f"{claim.text} ({claim.paper}, {claim.place})"),
         ("scaled down", claim.scaled_down),
-        ("measured", judged.measured),
-        ("verdict", judged.verdict),
+        ("measured", judgement.measured),
+        ("verdict", judgement.verdict),
     ):
         Console().print(f"[bold]{name}:[/] {escape(text)}", highlight=False)

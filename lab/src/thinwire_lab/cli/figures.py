@@ -1,4 +1,4 @@
-"""`thinwire figure5`: the performance model judged by TernGrad's Figure 5; `thinwire picture`: the README's."""
+"""`thinwire figure5` judges the performance model by TernGrad's Figure 5; `thinwire picture` draws gains."""
 
 from __future__ import annotations
 

@@ -124,13 +124,13 @@ def accuracy(
     ] = None,
     into: Annotated[
         Path | None,
-        typer.Option(help="Also put each file's table into this page, between <!-- kept: FILE --> marks."),
+        typer.Option(help="Also put each table into this page, between <!-- accuracy: FILE --> marks."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Tell which codecs kept their accuracy in recorded runs: difference to DDP, seed by seed, and bytes.
+    """Tell which codecs retain the accuracy of DDP in recorded runs: differences seed by seed, and bytes.
 
-    Kept is a codec that loses on average no more than half a point of accuracy, or 0.02 nats a character,
+    Accuracy is retained if a codec loses on average no more than half a point, or 0.02 nats a character,
     over at least 3 seeds.
 
     \b

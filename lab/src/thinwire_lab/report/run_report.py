@@ -35,8 +35,8 @@ from thinwire_lab.report.summary import (
     title_of,
 )
 
-KEPT = {ACCURACY: 0.005}  # by how much a score may be worse and still be called kept; of others:
-KEPT_BITS = 0.03
+ALLOWED_LOSS = {ACCURACY: 0.005}  # by how much a score may be worse and still count as retained; of others:
+ALLOWED_BITS = 0.03
 
 
 def write_report(record: Record, folder: Path, picture: bool = False) -> Path:
@@ -121,7 +121,7 @@ def verdict(lines: list[ComparedCodec], slowed: bool = True) -> str:
         return ""
     base, other = lines[0], (lines[-1] if len(lines) == 2 else thriftiest(lines))
     if other is base:
-        return f"No codec kept {base.metric} as {base.codec} had it with fewer bytes."
+        return f"No codec retained the {base.metric} of {base.codec} with fewer bytes."
     several = base.seeds > 1
     scores = f"{score(other.metric, other.score, several)} against {score(base.metric, base.score, several)}"
     steps = f" and its steps were {pace(other.speedup)}" if slowed else ""
@@ -133,9 +133,9 @@ def verdict(lines: list[ComparedCodec], slowed: bool = True) -> str:
 def thriftiest(lines: list[ComparedCodec]) -> ComparedCodec:
     """Of the codecs whose score is about that of the first, or better, the one with the fewest bytes."""
     base = lines[0]
-    sign, room = (1, KEPT[base.metric]) if base.metric in KEPT else (-1, KEPT_BITS)
-    kept = [line for line in lines if sign * (line.score.mean - base.score.mean) >= -room]
-    return min(kept, key=lambda line: line.bytes_per_step)
+    sign, room = (1, ALLOWED_LOSS[base.metric]) if base.metric in ALLOWED_LOSS else (-1, ALLOWED_BITS)
+    retained = [line for line in lines if sign * (line.score.mean - base.score.mean) >= -room]
+    return min(retained, key=lambda line: line.bytes_per_step)
 
 
 def sources(outcomes: Sequence[RunOutcome]) -> str:

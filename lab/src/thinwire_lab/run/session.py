@@ -100,8 +100,8 @@ class TrainingSession:
 
 
 def _extended(record: Record, outcome: RunOutcome, rows: list[Row]) -> Record:
-    kept = [row for row in rows if row["row"] != "result"]  # the result is in the outcome
-    return Record(record.origin, (*record.outcomes, outcome), {**record.rows, outcome.label: kept})
+    shown = [row for row in rows if row["row"] != "result"]  # the result is in the outcome
+    return Record(record.origin, (*record.outcomes, outcome), {**record.rows, outcome.label: shown})
 
 
 def grid(recipe: Recipe, codecs: Sequence[str], num_seeds: int) -> tuple[Recipe, ...]:

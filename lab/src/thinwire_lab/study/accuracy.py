@@ -19,11 +19,12 @@ from thinwire_lab.run.recipe import Recipe
 from thinwire_lab.spread import Spread
 
 BASELINES = ("ddp", "dense")
-SEEDS = 3  # a codec is called kept from so many seeds on
+RETAINED = "retained"
+SEEDS = 3  # so many it takes to say that accuracy is retained
 # What a codec may lose on average: half a point of accuracy, 0.02 nats of a character.
 ALLOWED: Mapping[str, float] = MappingProxyType({ACCURACY: 0.005, BITS_PER_CHARACTER: 0.02 / math.log(2)})
 HEADS = ("codec", "score", "against DDP, seed by seed", "bytes: times fewer", "verdict")
-BEGIN, END = "<!-- kept: {name} -->", "<!-- end -->"
+BEGIN, END = "<!-- accuracy: {name} -->", "<!-- end -->"
 WIDTH, HEIGHT = 820, 420
 LEFT, RIGHT, TOP, BOTTOM = 64, 24, 48, 52  # margins of the plot
 RADIUS, LETTER, LINE = 5, 7.5, 14  # of a dot; of a label, about
@@ -42,11 +43,11 @@ class RetainedAccuracy:
 
     @property
     def verdict(self) -> str:
-        """Kept, lost, or what is known of fewer seeds than it takes."""
+        """Retained, lost, or what is known of fewer seeds than it takes."""
         level = self.difference.mean >= -ALLOWED[self.metric]
         if len(self.seeds) < SEEDS:
             return f"{'level' if level else 'behind'} ({len(self.seeds)} of {SEEDS} seeds)"
-        return "kept" if level else "lost"
+        return RETAINED if level else "lost"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -144,10 +145,10 @@ def accuracy_rows(study: AccuracyStudy) -> list[list[str]]:
 
 
 def accuracy_markdown(study: AccuracyStudy) -> str:
-    """The table of a study as markdown; codecs are code, those that are kept stand out."""
+    """The table of a study as markdown; codecs are code, those that retain their accuracy stand out."""
     lines = [f"| {' | '.join(HEADS)} |", f"|{'---|' * len(HEADS)}"]
     for row in accuracy_rows(study):
-        verdict = "**kept**" if row[-1] == "kept" else row[-1]
+        verdict = f"**{RETAINED}**" if row[-1] == RETAINED else row[-1]
         lines.append(f"| `{row[0]}` | {' | '.join([*row[1:-1], verdict])} |")
     return "\n".join(lines) + "\n"
 
@@ -155,8 +156,8 @@ def accuracy_markdown(study: AccuracyStudy) -> str:
 def put_table(text: str, name: str, table: str) -> str:
     """A page with the table called `name` in place of the one that it had.
 
-    >>> put_table("a\\n<!-- kept: x -->\\nold\\n<!-- end -->\\nb", "x", "new\\n")
-    'a\\n<!-- kept: x -->\\nnew\\n<!-- end -->\\nb'
+    >>> put_table("a\\n<!-- accuracy: x -->\\nold\\n<!-- end -->\\nb", "x", "new\\n")
+    'a\\n<!-- accuracy: x -->\\nnew\\n<!-- end -->\\nb'
     """
     begin = BEGIN.format(name=name)
     before, found, rest = text.partition(begin + "\n")
@@ -173,10 +174,10 @@ def _difference(line: RetainedAccuracy) -> str:
 
 
 class AccuracyPicture:
-    """Bytes to the right, difference upwards; the band is what counts as kept.
+    """Bytes to the right, difference upwards; the band is what counts as retained.
 
-    A codec has the colour of its first word; a full dot is kept, a ring is not. Codecs that are far below are
-    drawn at the lower edge, with their figure.
+    A codec has the colour of its first word. A full dot is a codec that retains its accuracy, a ring one that
+    does not. Codecs that are far below are drawn at the lower edge, with their figure.
     """
 
     def __init__(self, study: AccuracyStudy) -> None:
@@ -226,7 +227,7 @@ class AccuracyPicture:
             f'<rect x="{LEFT}" y="{top:.1f}" width="{WIDTH - LEFT - RIGHT}" height="{floor - top:.1f}" '
             'fill="#12a27a" opacity="0.15"/>',
             f'<line class="line" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{zero:.1f}" y2="{zero:.1f}"/>',
-            text(LEFT + 6, round(floor - 6, 1), "kept", "quiet"),
+            text(LEFT + 6, round(floor - 6, 1), RETAINED, "quiet"),
         ]
         for value in (self.high, 0.0, -self.allowed, self.low):
             parts.append(text(LEFT - 8, round(self._y(value) + 4, 1), f"{value:+.2g}", "quiet end"))
@@ -251,7 +252,7 @@ class AccuracyPicture:
         reach = self.factor * line.difference.deviation
         high = self._y(min(self.high, self.factor * line.difference.mean + reach))
         low = self._y(self.factor * line.difference.mean - reach)
-        fill = colour if line.verdict == "kept" else "none"
+        fill = colour if line.verdict == RETAINED else "none"
         return [
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{high:.1f}" y2="{low:.1f}" stroke="{colour}" '
             'stroke-width="1.5" opacity="0.7"/>',
@@ -276,7 +277,7 @@ class AccuracyPicture:
             ]
             side = free[0] if free else ""
             taken.append((*sides[side], y))
-            kind = side if line.verdict == "kept" else f"quiet {side}".strip()
+            kind = side if line.verdict == RETAINED else f"quiet {side}".strip()
             yield text(round(x - gap if side else x + gap, 1), round(y + 4, 1), name, kind)
 
     def _place(self, line: RetainedAccuracy) -> tuple[float, float]:

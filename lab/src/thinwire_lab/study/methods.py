@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 SELECTED_RUNGS = 20_000  # ratios are multiples of 1/20000: fine enough for 0.1 % of the bits
 MOST_SELECTED = 0.5  # beyond that selecting saves nothing
 SLICE = 256
-VALUES = "rangefloat:10"  # the paper's format for what is kept
+VALUES = "rangefloat:10"  # the paper's format for what is selected
 # d whose ratio 256 / d gives d back in floating point; gradiveq refuses the others
 WIDTHS = tuple(d for d in range(1, SLICE // 2 + 1) if SLICE / (SLICE / d) == d)
 _SELECTING = int(MOST_SELECTED * SELECTED_RUNGS)
@@ -41,7 +41,7 @@ class Snapshot:
     moment: str  # early, middle or late
     step: int  # counted from 1
     num_steps: int
-    loss: float  # mean over the steps kept
+    loss: float  # mean over the recorded steps
     layout: Layout
     gradient: Tensor = field(repr=False)
     before: tuple[Tensor, ...] = field(repr=False)
@@ -110,7 +110,7 @@ class Method:
 
 
 def selected_share(rung: int) -> float:
-    """The share that is kept on a rung.
+    """The share that is selected on a rung.
 
     >>> selected_share(2999)
     0.15

@@ -29,7 +29,7 @@ OWN_SETTINGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {"cifarnet": {"optimizer": "adam", "lr": 2e-4}}
 )
 MOMENTS = {"early": 0.05, "middle": 0.5, "late": 0.95}  # shares of the run
-WINDOW = 40  # steps before a moment whose gradients are kept too
+WINDOW = 40  # steps before a moment whose gradients are recorded too
 MIN_STEPS = 20  # below that two moments would share their steps
 Tell = Callable[[str, int, int], None]  # what is being done, how much of it is done, of how much
 

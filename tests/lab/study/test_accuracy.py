@@ -1,4 +1,4 @@
-"""Which codecs kept their accuracy: the rule, the table in a page, the picture, the command."""
+"""Which codecs retain their accuracy: the rule, the table in a page, the picture, the command."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def study(*differences: float, metric: str = ACCURACY) -> AccuracyStudy:
 @pytest.mark.parametrize(
     ("differences", "verdict"),
     [
-        ((-0.004, -0.006, -0.0045), "kept"),
+        ((-0.004, -0.006, -0.0045), "retained"),
         ((-0.004, -0.006, -0.0055), "lost"),
-        ((0.01, 0.02, 0.03), "kept"),
+        ((0.01, 0.02, 0.03), "retained"),
         ((-0.004, -0.004), "level (2 of 3 seeds)"),
         ((-0.02,), "behind (1 of 3 seeds)"),
     ],
 )
-def test_kept_is_half_a_point_on_average_over_three_seeds(
+def test_retained_is_half_a_point_on_average_over_three_seeds(
     differences: tuple[float, ...], verdict: str
 ) -> None:
     line = study(*differences).codecs[1]
@@ -82,7 +82,7 @@ def test_kept_is_half_a_point_on_average_over_three_seeds(
     assert line.ratio == 4.0
 
 
-@pytest.mark.parametrize(("nats", "verdict"), [(0.019, "kept"), (0.021, "lost"), (-0.1, "kept")])
+@pytest.mark.parametrize(("nats", "verdict"), [(0.019, "retained"), (0.021, "lost"), (-0.1, "retained")])
 def test_of_text_more_bits_a_character_are_worse_and_0_02_nats_are_allowed(nats: float, verdict: str) -> None:
     assert study(*[nats / math.log(2)] * 3, metric=BITS_PER_CHARACTER).codecs[1].verdict == verdict
 
@@ -99,16 +99,17 @@ def test_seeds_are_set_against_the_same_seed_and_recipes_are_not_mixed() -> None
 
 def test_a_page_gets_the_table_between_its_marks_and_nothing_else_changes() -> None:
     table = accuracy_markdown(study(0.0, 0.0, 0.0))
-    page = "before\n<!-- kept: x -->\nold\n<!-- end -->\nafter <!-- end -->\n"
+    page = "before\n<!-- accuracy: x -->\nold\n<!-- end -->\nafter <!-- end -->\n"
     assert (
-        put_table(page, "x", table) == f"before\n<!-- kept: x -->\n{table}<!-- end -->\nafter <!-- end -->\n"
+        put_table(page, "x", table)
+        == f"before\n<!-- accuracy: x -->\n{table}<!-- end -->\nafter <!-- end -->\n"
     )
-    assert "| `sign` | 71.00 ± 1.00 % | +0.00 ± 0.00 | 4.0x | **kept** |" in table
+    assert "| `sign` | 71.00 ± 1.00 % | +0.00 ± 0.00 | 4.0x | **retained** |" in table
     with pytest.raises(LabError, match="no place for the table"):
         put_table("a page", "x", table)
 
 
-def test_the_picture_has_a_full_dot_for_what_is_kept_and_a_ring_for_what_is_not() -> None:
+def test_the_picture_has_a_full_dot_for_retained_accuracy_and_a_ring_otherwise() -> None:
     def fills(*differences: float) -> list[str]:
         tree = ElementTree.fromstring(AccuracyPicture(study(*differences)).svg())
         return [circle.attrib["fill"] for circle in tree.iter("{http://www.w3.org/2000/svg}circle")]
@@ -136,8 +137,8 @@ def test_the_command_reads_records_and_says_what_is_missing(tmp_path: Path) -> N
     assert "thinwire compare" in str(missing.exception)
     for recipe, outcome in (run("ddp", 0, 0.7), run("sign", 0, 0.65)):
         RunRecords(file).add(RunSettings(recipe, "virtual"), outcome, [])
-    page, picture = tmp_path / "page.md", tmp_path / "kept.svg"
-    page.write_text("<!-- kept: small -->\n<!-- end -->\n")
+    page, picture = tmp_path / "page.md", tmp_path / "accuracy.svg"
+    page.write_text("<!-- accuracy: small -->\n<!-- end -->\n")
     told = runner.invoke(
         make_app(), ["study", "accuracy", str(file), "--json", "--into", str(page), "--picture", str(picture)]
     )
@@ -159,10 +160,10 @@ def test_docs_show_what_was_recorded(name: str) -> None:
 
 
 def test_the_readme_shows_what_was_recorded() -> None:
-    """Its table of costs: every codec that was kept, with the figures of choosing.md."""
+    """Its table of costs: every codec that retains its accuracy, with the figures of choosing.md."""
     root = Path(__file__).parents[3]
     studies = accuracy_studies(RunRecords(root / "docs/records/accuracy-cifar10.jsonl").runs())
-    rows = {(row[0], row[2], row[3]) for row in accuracy_rows(studies[0]) if row[-1] == "kept"}
+    rows = {(row[0], row[2], row[3]) for row in accuracy_rows(studies[0]) if row[-1] == "retained"}
     table = (root / "README.md").read_text().split("## What it costs")[1].split("## Codecs")[0]
     shown = {
         (codec.strip("` "), points.strip(), ratio.strip())

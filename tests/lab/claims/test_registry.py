@@ -28,9 +28,9 @@ def test_two_seeds_make_a_verdict(tmp_path: Path) -> None:
     assert verdict(tmp_path).startswith("open: run thinwire claims run made")
     run_claim(made_claim(MadeStudy()), tmp_path, None, 1, tell)
     assert verdict(tmp_path).startswith("open: 1 seed of 2")
-    settled = run_claim(made_claim(MadeStudy()), tmp_path, None, None, tell)
-    assert (settled.judgement.verdict, settled.judgement.measured) == ("reproduced", "4 runs")
-    assert settled.row()["seeds"] == [0, 1]
+    judged = run_claim(made_claim(MadeStudy()), tmp_path, None, None, tell)
+    assert (judged.judgement.verdict, judged.judgement.measured) == ("reproduced", "4 runs")
+    assert judged.row()["seeds"] == [0, 1]
 
 
 def test_without_a_word_on_what_was_scaled_down_it_is_open(tmp_path: Path) -> None:
@@ -40,9 +40,9 @@ def test_without_a_word_on_what_was_scaled_down_it_is_open(tmp_path: Path) -> No
 
 def test_where_nothing_is_drawn_one_run_will_do(tmp_path: Path) -> None:
     study = MadeStudy()
-    settled = run_claim(made_claim(study, why_no_seeds="a model"), tmp_path, None, None, tell)
-    assert (len(study.performed), settled.judgement.verdict) == (2, "reproduced")
-    assert settled.row()["seeds"] == "a model"
+    judged = run_claim(made_claim(study, why_no_seeds="a model"), tmp_path, None, None, tell)
+    assert (len(study.performed), judged.judgement.verdict) == (2, "reproduced")
+    assert judged.row()["seeds"] == "a model"
 
 
 def test_a_seed_with_a_missing_run_does_not_count(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_runs_of_another_command_name_it(tmp_path: Path) -> None:
         run_claim(claim, tmp_path, None, None, tell)
 
 
-def test_the_ledger_is_complete(tmp_path: Path) -> None:
+def test_the_registry_is_complete(tmp_path: Path) -> None:
     ids = [claim.id for claim in CLAIMS]
     assert len(set(ids)) == len(ids) >= 30
     assert [claim.id for claim in CLAIMS if not claim.scaled_down] == []

@@ -7,7 +7,8 @@ import pytest
 from thinwire.perf.link_probe import probe_link
 from thinwire.perf.traffic import ALL_REDUCE
 from thinwire_lab.simulated.cluster import SimulatedClock, SimulatedGroup, SimulatedNetwork, Wire
-from thinwire_lab.simulated.scenario import ScenarioOutcome, Summary, play, scenario
+from thinwire_lab.simulated.scenario import play, scenario
+from thinwire_lab.simulated.verdicts import ScenarioOutcome, Summary
 
 SCENARIOS = 200
 

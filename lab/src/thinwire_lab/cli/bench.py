@@ -102,6 +102,12 @@ def kernels(
     )
 
 
+Pipeline = Annotated[
+    str, typer.Option(help="on, off (the gradient in one piece), or both: two rows a codec.")
+]
+TraceFile = Annotated[
+    Path | None, typer.Option(help="Write a timeline: FILE.html to look at, FILE.json for chrome://tracing.")
+]
 PIPELINES = {"on": (True,), "off": (False,), "both": (True, False)}
 
 EXCHANGE_TABLE = RowTable(
@@ -122,13 +128,8 @@ def exchange(
     numel: Annotated[int, typer.Option(help="Elements of the gradient.", min=1)] = 6_553_600,
     codecs: Annotated[str, typer.Option(help="Codecs, separated by commas.")] = "dense,fp16,terngrad",
     repeats: Repeats = 10,
-    pipeline: Annotated[
-        str, typer.Option(help="on, off (the gradient in one piece), or both: two rows a codec.")
-    ] = "on",
-    trace: Annotated[
-        Path | None,
-        typer.Option(help="Write a timeline: FILE.html to look at, FILE.json for chrome://tracing."),
-    ] = None,
+    pipeline: Pipeline = "on",
+    trace: TraceFile = None,
     network: NetworkChoice = "auto",
     as_json: Json = False,
 ) -> None:

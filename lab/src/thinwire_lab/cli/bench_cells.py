@@ -216,7 +216,8 @@ def clusters(
     from rich.console import Console
     from rich.progress import track
 
-    from thinwire_lab.simulated.scenario import Summary, play
+    from thinwire_lab.simulated.scenario import play
+    from thinwire_lab.simulated.verdicts import Summary
 
     console = Console(stderr=True)
     seeds = range(first, first + scenarios)

@@ -16,25 +16,26 @@ if TYPE_CHECKING:
 
     from thinwire_lab.net.netlab import CountedRun
 
+HostCommand = Annotated[
+    list[str] | None, typer.Argument(help="What to run on every host, after `--`.", show_default=False)
+]
+LinkRate = Annotated[str, typer.Option(help="Rate of every link, both ways: 100mbit, 1gbit, 2.5gbit.")]
+TimeLimit = Annotated[
+    float | None, typer.Option(help="Stop all hosts after so many seconds.", show_default=False)
+]
+HostRows = Annotated[
+    bool, typer.Option("--json", help="One JSON row per host on stdout; the hosts' output goes to stderr.")
+]
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
 def netlab(
-    command: Annotated[
-        list[str] | None, typer.Argument(help="What to run on every host, after `--`.", show_default=False)
-    ] = None,
+    command: HostCommand = None,
     hosts: Annotated[int, typer.Option("--hosts", "-n", help="How many hosts to make.")] = 4,
-    rate: Annotated[
-        str, typer.Option(help="Rate of every link, both ways: 100mbit, 1gbit, 2.5gbit.")
-    ] = "1gbit",
+    rate: LinkRate = "1gbit",
     rank0: Annotated[bool, typer.Option("--rank0", help="Show the output of host 0 only.")] = False,
-    timeout: Annotated[
-        float | None, typer.Option(help="Stop all hosts after so many seconds.", show_default=False)
-    ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="One JSON row per host on stdout; the hosts' output goes to stderr."),
-    ] = False,
+    timeout: TimeLimit = None,
+    as_json: HostRows = False,
     clean: Annotated[bool, typer.Option("--clean", help="Remove labs whose owner is gone, and end.")] = False,
     latency: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:

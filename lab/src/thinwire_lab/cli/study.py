@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +15,7 @@ from thinwire_lab.cli.options import Data, Json, Out, Picture, Seed, print_json_
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from thinwire_lab.study.errors import GradientErrors
     from thinwire_lab.study.subject import Tell
 
 study = typer.Typer(
@@ -52,13 +53,9 @@ def errors(
       thinwire study errors --data DIR --png
       thinwire study errors --tasks mnist --methods fft,topk,qsgd --bits 1,2,3,4 --json
     """
-    from rich.markup import escape
-
     from thinwire_lab.cli.runs import command_line
-    from thinwire_lab.study.figures import subjects_of
-    from thinwire_lab.study.findings import correlation_table, error_table, missed_note, verdict
     from thinwire_lab.study.methods import read_methods
-    from thinwire_lab.study.report import WHY_NOTE, GradientStudy, tensors_note
+    from thinwire_lab.study.report import GradientStudy
     from thinwire_lab.study.subject import read_subjects
 
     plan = GradientStudy(read_subjects(tasks, steps, seed), out, data, png, command_line())
@@ -68,17 +65,7 @@ def errors(
     if json:
         print_json_rows([row for finding in findings for row in finding.rows()])
         return
-    console = _console()
-    for subject in subjects_of(findings):
-        own = [finding for finding in findings if finding.subject == subject]
-        print_table(
-            *error_table(own), f"{subject}: relative error by moment and bits per element", narrow=True
-        )
-        notes = [missed_note(own), verdict(own), tensors_note(own[0])]
-        console.print(escape("\n".join(filter(None, notes))) + "\n", highlight=False)
-    print_table(*correlation_table(findings), "What explains it", narrow=True)
-    console.print(escape(WHY_NOTE), highlight=False)
-    console.print(f"report: {escape(str(folder))}", highlight=False, soft_wrap=True)
+    _print_errors(findings, folder)
 
 
 @study.command()
@@ -162,6 +149,26 @@ def accuracy(
             write_text(into, put_table(page, path.stem, "\n".join(map(accuracy_markdown, studies))))
     if picture is not None:
         write_text(picture, AccuracyPicture(next(iter(found.values()))[0]).svg())
+
+
+def _print_errors(findings: Sequence[GradientErrors], folder: Path) -> None:
+    from rich.markup import escape
+
+    from thinwire_lab.study.figures import subjects_of
+    from thinwire_lab.study.findings import correlation_table, error_table, missed_note, verdict
+    from thinwire_lab.study.report import WHY_NOTE, tensors_note
+
+    console = _console()
+    for subject in subjects_of(findings):
+        own = [finding for finding in findings if finding.subject == subject]
+        print_table(
+            *error_table(own), f"{subject}: relative error by moment and bits per element", narrow=True
+        )
+        notes = [missed_note(own), verdict(own), tensors_note(own[0])]
+        console.print(escape("\n".join(filter(None, notes))) + "\n", highlight=False)
+    print_table(*correlation_table(findings), "What explains it", narrow=True)
+    console.print(escape(WHY_NOTE), highlight=False)
+    console.print(f"report: {escape(str(folder))}", highlight=False, soft_wrap=True)
 
 
 def _targets(text: str) -> list[float]:

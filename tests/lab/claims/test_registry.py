@@ -1,4 +1,4 @@
-"""A verdict needs two seeds and a word on what was scaled down; a claim goes on where it stopped."""
+"""Claims are run, recorded and judged; docs/claims.md says what the records say."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from made_claims import MadeStudy, made_claim
 from thinwire.errors import LabError
 from thinwire.plans.wire_version import WIRE_VERSION
 from thinwire_lab.claims.claim import CLAIMS_FILE, ClaimRecords, ClaimRun, Recorded, Untestable
-from thinwire_lab.claims.registry import CLAIMS, find_claim, judge_claim, run_claim
+from thinwire_lab.claims.registry import CLAIMS, find_claim, judge_claim, page, run_claim, write_page
 
 FIRST_WORDS = ("reproduced", "partly", "refuted", "untestable", "open")
 
@@ -105,3 +105,25 @@ def test_the_registry_is_complete(tmp_path: Path) -> None:
 def test_an_unknown_claim_is_refused_by_naming_the_known() -> None:
     with pytest.raises(LabError, match=r"no claim 'x': known are .*terngrad-workers"):
         find_claim("x")
+
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+
+
+def test_the_page_is_made_of_the_records() -> None:
+    judged = [judge_claim(claim, DOCS / "records") for claim in CLAIMS]
+    assert (DOCS / "claims.md").read_text() == page(judged), "run thinwire claims page"
+
+
+def test_records_name_no_folder_of_a_machine() -> None:
+    for line in (DOCS / "records" / "claims.jsonl").read_text().splitlines():
+        assert "/work" not in line
+        assert "/home" not in line
+        assert set(json.loads(line)) == {"kind", "settings", "seed", "wire", "commit", "made", "result"}
+
+
+def test_a_page_of_nothing(tmp_path: Path) -> None:
+    write_page([judge_claim(claim, tmp_path) for claim in CLAIMS], tmp_path / "claims.md")
+    text = (tmp_path / "claims.md").read_text()
+    assert text.count("**open**") + text.count("**untestable**") == len(CLAIMS)
+    assert [path.name for path in tmp_path.iterdir()] == ["claims.md"]  # and no picture

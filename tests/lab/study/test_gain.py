@@ -8,9 +8,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+
 from browser import Browser, chromium
 from made_runs import made_record
-
 from thinwire.errors import LabError
 from thinwire_lab.report.record import RunOutcome
 from thinwire_lab.run.recipe import Recipe, recipe_from_dict

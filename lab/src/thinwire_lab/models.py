@@ -30,7 +30,7 @@ class ModelCard:
     optimizer: str = "sgd"
 
     def new_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """For benches, whose steps must cost what steps cost and need not learn."""
+        """The optimizer for benches: a step costs what it costs in training, but need not learn."""
         if self.optimizer == "adamw":
             return torch.optim.AdamW(parameters, lr=1e-3)
         return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9)

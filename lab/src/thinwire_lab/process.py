@@ -134,7 +134,7 @@ class Supervisor:
 
     @property
     def endings(self) -> list[Ending]:
-        """How processes ended, by rank; those that still run are left out."""
+        """How processes ended, by rank, without those that still run."""
         ended = [(one.rank, one.process.poll()) for one in self._watched]
         return [Ending(rank, code) for rank, code in ended if code is not None]
 

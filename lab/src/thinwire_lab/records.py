@@ -25,7 +25,7 @@ class RecordFile:
     path: Path
 
     def read(self, parse: Callable[[Any], T], skip_damaged: bool = False) -> Iterator[T]:
-        """What `parse` makes of each line; one is damaged if that raises an error of values."""
+        """What `parse` makes of each line; a line is damaged if that raises ValueError or KeyError."""
         text = self._text()
         lines = text[: len(text) - _torn(text)].splitlines()
         for number, line in enumerate(lines, 1):

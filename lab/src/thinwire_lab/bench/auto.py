@@ -58,7 +58,7 @@ QUICKEST = 3  # codecs that are timed to the end; slower ones are the best of no
 
 @dataclass(frozen=True)
 class AutoJob:
-    """What the workers of a cell are told."""
+    """The job of the workers of a cell."""
 
     model: str
     workers: int
@@ -72,7 +72,7 @@ class AutoJob:
 def wanted_cells(
     models: Sequence[str], rates: Sequence[str | None], workers: Sequence[int], busy: bool
 ) -> list[Cell]:
-    """Quick cells first; on the slowest link small nets alone."""
+    """The cells to run, quick ones first; on the slowest link only small nets."""
     return [
         Cell(model, rate, count, busy)
         for rate in reversed(rates)
@@ -87,7 +87,7 @@ def _numel(model: str) -> int:
 
 
 def quality_of(model: str) -> str:
-    """What has been shown to keep accuracy with the net's optimizer."""
+    """The least strict quality that is known to retain accuracy with the net's optimizer."""
     return "safe" if model_card(model).optimizer == "adamw" else "balanced"
 
 
@@ -188,7 +188,7 @@ def _row(record: Record, found: AutoVerdict) -> str:
 
 
 def main(path: Path) -> None:
-    """Every worker; rank 0 prints the cell's record."""
+    """Runs in every worker; rank 0 prints the record of the cell."""
     warnings.simplefilter("ignore")  # a codec that leaves a small model dense is one that auto may try, too
     job = AutoJob(**json.loads(path.read_text()))
     meet(path)

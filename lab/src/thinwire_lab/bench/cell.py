@@ -69,7 +69,7 @@ def bench_plan(codec: str, numel: int, world: int) -> Plan:
 
 @dataclass(frozen=True)
 class Cell:
-    """Where something is measured; `rate` None: a link that nobody shapes. `busy`: beside two loops."""
+    """A setting to measure in. `rate` None: the link is not shaped. `busy`: two busy loops run beside it."""
 
     model: str
     rate: str | None
@@ -88,7 +88,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class CellJob:
-    """What the workers of a cell are told."""
+    """The job of the workers of a cell."""
 
     model: str
     rate: str | None

@@ -109,9 +109,9 @@ class FloorTraining:
             self.step()
 
     def turn(self) -> None:
-        """Some steps that all workers begin together; the first is not counted, caches belong to others then.
+        """Some steps that all workers begin together; the first is not counted, because its caches are cold.
 
-        Of each number the slowest worker counts.
+        Each number is that of the slowest worker.
         """
         for turn in range(3):
             dist.barrier()
@@ -142,9 +142,9 @@ class TimedPhase:
     clock_ms: dict[str, float] = field(default_factory=dict)  # where the exchange's time went, last turn
 
     def turn(self) -> float:
-        """The mean of some steps one behind the other, as in training; the first of them is not counted.
+        """The mean of some consecutive steps, as in training; the first is not counted.
 
-        What others did before it has emptied the caches. Of long steps one is enough, that is no matter then.
+        Other hooks ran before it, so its caches are cold. If steps are long, one is enough and is counted.
         """
         if self.last_s < LONG_S:
             self.last_s, _ = timed(self.step)
@@ -199,7 +199,7 @@ class CellTraining:
 
 
 def main(path: Path) -> None:
-    """Every worker; rank 0 prints the cell's record."""
+    """Runs in every worker; rank 0 prints the record of the cell."""
     warnings.simplefilter("ignore")  # a codec that leaves a small model dense is what the grid wants to see
     job = CellJob.from_json(json.loads(path.read_text()))
     meet(path)
@@ -218,7 +218,7 @@ def main(path: Path) -> None:
 
 
 def meet(path: Path) -> None:
-    """Through netlab's first host, where there is one: thinwire then knows over which of its addresses."""
+    """Joins the group, through the first host of netlab if there is one, whose network thinwire then uses."""
     if "MASTER_ADDR" not in os.environ:
         join(path)
         return
@@ -227,9 +227,9 @@ def meet(path: Path) -> None:
 
 
 def _floor(job: CellJob, variants: list[TimedPhase]) -> Floor:
-    """A step without exchange, measured between the first turns of all hooks, which are not.
+    """A step without exchange, measured between the first turns of all hooks, whose times are not used.
 
-    By itself it would be some percent quicker: in the timed turns too, others have used caches and memory.
+    Measured alone it would be a few percent faster: in the timed turns other hooks use the caches as well.
     """
     training = FloorTraining(model_card(job.model), job.batch)
     training.warm_up()
@@ -250,7 +250,7 @@ def _calibration(job: CellJob) -> Calibration:
 
 
 def _forecast(job: CellJob, floor: Floor, calibration: Calibration) -> dict[str, StepTimes]:
-    """By name of hook, or of hook and phase."""
+    """Forecast milliseconds by name of the hook, or of hook and phase."""
     codecs = [BASE, *job.codecs]
     made = forecast_measured(codecs, floor.buckets, job.workers, calibration, floor.compute)
     return {
@@ -266,7 +266,7 @@ def _phase_name(hook: str, phase: str) -> str:
 
 
 def _variants(job: CellJob) -> tuple[list[TimedPhase], Record]:
-    """All hooks, walked through the phases that later ones learn from."""
+    """All hooks, after the steps of earlier phases, from which later phases learn."""
     found: list[TimedPhase] = []
     notes: Record = {}
 
@@ -290,14 +290,14 @@ def _variants(job: CellJob) -> tuple[list[TimedPhase], Record]:
 
 
 def _phases(hook: str) -> dict[str, tuple[int, float]]:
-    """Of every phase of a codec its first step and its share of all steps."""
+    """The first step of every phase of a codec, and its share of all steps."""
     codec = parse(hook)
     names = [codec.phase(step) for step in range(HORIZON)]
     return {name: (names.index(name), names.count(name) / HORIZON) for name in dict.fromkeys(names)}
 
 
 def take_turns(variants: Sequence[TimedPhase], seconds: float, min_repeats: int, max_repeats: int) -> int:
-    """Every hook one step, then again, until the time is up: all workers stop after the same turn."""
+    """Runs the hooks in turn until the time is up; all workers stop after the same turn."""
     begin = time.perf_counter()
     turn = 0
     while True:
@@ -312,7 +312,7 @@ def take_turns(variants: Sequence[TimedPhase], seconds: float, min_repeats: int,
 
 
 def measured(variants: Sequence[TimedPhase]) -> Record:
-    """What every record says of the variants it timed."""
+    """The fields of a record about the phases that were timed."""
     times = {variant.name: variant.times for variant in variants}
     spreads = {name: Spread.of(1e3 * s for s in values) for name, values in times.items()}
     return {
@@ -338,7 +338,7 @@ def _record(
 
 
 def all_ranks(mine: bool) -> bool:
-    """Whether it is so on all ranks."""
+    """Whether `mine` is true on all ranks."""
     flag = torch.tensor(int(mine))
     dist.all_reduce(flag, op=dist.ReduceOp.MIN)
     return bool(flag.item())

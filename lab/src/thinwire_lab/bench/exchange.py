@@ -138,7 +138,7 @@ def _escape(text: str) -> str:
 
 @dataclass(frozen=True)
 class ExchangeJob:
-    """What the workers are told."""
+    """The job of the workers."""
 
     codecs: tuple[str, ...]
     numel: int
@@ -243,7 +243,7 @@ def _wait(pending: Pending) -> None:
 
 
 def _trace(variant: ExchangeVariant, buffer: torch.Tensor, x: torch.Tensor) -> list[Bar]:
-    """One more exchange, watched: the bars of all workers, on rank 0."""
+    """One more exchange, traced: the bars of all workers, on rank 0."""
     assert variant.engine is not None
     assert variant.traced is not None
     buffer.copy_(x)

@@ -34,7 +34,7 @@ def job_of(
     max_repeats: int,
     probe_s: float = 1.5,
 ) -> CellJob:
-    """What the workers of a cell are told, checked before any of them is started."""
+    """The job of the workers of a cell, checked before any of them is started."""
     model_card(cell.model)
     check_hooks([*codecs, *(hook for hook in others if hook != AUTO)])
     if cell.workers < 2:
@@ -47,7 +47,7 @@ def job_of(
 
 
 def run_cell(cell: Cell, job: CellJob, told: Told) -> Record:
-    """Shaped by netlab's kernel, or unshaped over loopback: a link that is only emulated slows no DDP."""
+    """Runs a cell over netlab, or over loopback without a rate: an emulated link would not slow DDP."""
     begin = time.perf_counter()
     with open_network(cell.rate, cell.workers, LOOPBACK if cell.rate is None else NETLAB) as network:
         for row in run_workers("thinwire_lab.bench.cell_worker", asdict(job), network, cell.workers):
@@ -98,7 +98,7 @@ class ForecastPoint:
 
     @property
     def error(self) -> float:
-        """Of the forecast, as a share of what was measured: below 0 if it was too quick."""
+        """Error of the forecast relative to the measurement; negative if the forecast was too fast."""
         return self.forecast_ms / self.measured_ms - 1
 
 
@@ -147,7 +147,7 @@ def _all_shares(record: Record, hook: str) -> float:
 
 @dataclass(frozen=True)
 class AutoVerdict:
-    """`auto` in a cell, in shares of what it is compared with; `spread` is that of DDP against itself."""
+    """How much slower `auto` is than DDP and the best codec; `spread` is that of DDP against itself."""
 
     cell: Cell
     best: str
@@ -161,13 +161,13 @@ class AutoVerdict:
 
 
 def spread(record: Record) -> float:
-    """Of DDP against itself: the farther quartile of their ratio, turn by turn."""
+    """The spread of DDP against itself: the quartile of their ratio, turn by turn, that is farther from 1."""
     quartiles: list[float] = record["aa_quartiles"]
     return max(abs(quartile - 1) for quartile in quartiles)
 
 
 def verdict(record: Record) -> AutoVerdict | None:
-    """None where `auto` was not run. The best single codec may be none: plain DDP is one of them."""
+    """The verdict on `auto`, None if it was not run. Plain DDP counts as a codec too."""
     times = means(record)
     if AUTO not in times:
         return None

@@ -56,7 +56,7 @@ def summary(made: Sequence[ForecastPoint]) -> str:
 
 
 def draw(made: Sequence[ForecastPoint], path: Path) -> None:
-    """Measured across, forecast up, both by powers of ten; the band is 10 %."""
+    """Forecast against measurement on logarithmic axes; the band is 10 %."""
     figure = new_figure(8, 7)
     axes = figure.subplots()
     names = list(dict.fromkeys(point.name for point in made))

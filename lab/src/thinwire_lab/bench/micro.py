@@ -56,7 +56,7 @@ class CodecOnTensor:
         self.payloads = payloads
 
     def _settled(self, codec: str, context: Context) -> BoundCodec:
-        """In the phase in which it sends least, after a step in each one before that."""
+        """The codec in the phase in which it sends least, after a step in each earlier phase."""
         plan = bench_plan(codec, self.x.numel(), WORLD)
         learned: Learned = {}
         layout = Layout.packed(entry.spec for entry in plan.entries)
@@ -74,7 +74,7 @@ class CodecOnTensor:
         self.bound.packer.encode(y, self.agreed, Key(0, 0, 0), self.payload)
 
     def _numbers(self) -> Tensor:
-        """What the coder sees. No rank but this one, so what the stages offer is what was agreed."""
+        """The input of the coder. There is only this rank, so its own statistics are what was agreed."""
         y = self.x
         for stage in self.bound.stages:
             y = stage.forward(y, stage.summands(y))
@@ -113,7 +113,7 @@ def bench_kernels(
 
 
 def _turns(acts: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of this thread, which does all the work: what else the machine does counts less."""
+    """CPU seconds of this thread, which does all the work: other load on the machine counts less."""
     times: dict[str, list[float]] = {name: [] for name in acts}
     for turn in range(repeats + 1):
         for name, act in acts.items():
@@ -153,7 +153,7 @@ def _row(
 
 @dataclass(frozen=True)
 class MemoryJob:
-    """What the workers are told."""
+    """The job of the workers."""
 
     hook: str
 
@@ -177,7 +177,7 @@ def main(path: Path) -> None:
 
 
 def bench_memory(hooks: Sequence[str]) -> Iterator[Row]:
-    """A row a hook, plain DDP first; `gradients_above_ddp` counts in gradients of the whole model."""
+    """One row per hook, plain DDP first; `gradients_above_ddp` is in sizes of the whole gradient."""
     gradient_bytes = 4 * (LAYERS * WIDTH * WIDTH + 4 * WIDTH + 4)
     base = 0
     for hook in dict.fromkeys([BASE, *hooks]):

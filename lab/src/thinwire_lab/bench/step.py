@@ -37,7 +37,7 @@ WARM_UP_TURNS = 3  # buckets are rebuilt, PowerSGD starts, buffers are allocated
 
 @dataclass(frozen=True)
 class StepJob:
-    """What the workers are told."""
+    """The job of the workers."""
 
     model: str
     batch: int
@@ -131,7 +131,7 @@ def _rows(job: StepJob, times: dict[str, list[float]], sent: dict[str, list[floa
 
 
 def check_hooks(hooks: Sequence[str]) -> None:
-    """Refuses a wrong name here, once, and not in every worker."""
+    """Refuses a wrong name once, before any worker starts."""
     for hook in hooks:
         name, _, option = hook.partition(":")
         if name == BUCKET and not option.replace(".", "", 1).isdigit():

@@ -43,7 +43,7 @@ def points(difference: float) -> str:
 
 
 def points_spread(differences: Spread) -> str:
-    """The mean and how far seeds lie apart.
+    """The mean and the standard deviation over seeds.
 
     >>> points_spread(Spread.of([0.01, 0.02]))
     '+1.50 ± 0.71'
@@ -69,7 +69,7 @@ class ClaimRun:
 
     @property
     def name(self) -> str:
-        """For a person who waits."""
+        """The run as it is shown to a user who waits."""
         words = [str(self.settings[name]) for name in ("task", "model", "codec") if name in self.settings]
         workers = [f"{self.settings['workers']} workers"] if "workers" in self.settings else []
         return ", ".join([*(words or [self.kind]), *workers, f"seed {self.seed}"])
@@ -86,7 +86,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All runs of a study, of those seeds for which none is missing."""
+    """The runs of a study, of seeds for which all runs have been made."""
 
     measured: Sequence[Measured]
 
@@ -130,7 +130,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a judge makes of the evidence; `because` goes on where the word leaves something unsaid."""
+    """What a judge concludes from the evidence; `because` explains the word."""
 
     measured: str
     word: Verdict
@@ -154,7 +154,7 @@ def graded(all_hold: bool, some_hold: bool) -> Verdict:
 
 
 class ClaimStudy(ABC):
-    """Knows its runs before any of them is made."""
+    """A study lists its runs, makes them one by one, and finds their records."""
 
     needs_data = False
 
@@ -165,7 +165,7 @@ class ClaimStudy(ABC):
 
     @property
     def untestable(self) -> str:
-        """Why nothing that could be run here would tell; empty if something would."""
+        """Why the claim cannot be tested here; empty if it can."""
         return ""
 
     @abstractmethod
@@ -177,7 +177,7 @@ class ClaimStudy(ABC):
         """Makes one run; what it returns is plain JSON."""
 
     def evidence(self, folder: Path) -> Evidence:
-        """What is recorded of the seeds whose runs have all been made."""
+        """The recorded runs of seeds for which all runs have been made."""
         records = ClaimRecords(folder / CLAIMS_FILE)
         found: list[Measured] = []
         for seed in records.seeds():
@@ -189,7 +189,7 @@ class ClaimStudy(ABC):
 
 @dataclass(frozen=True)
 class Recorded(ClaimStudy):
-    """Runs that another command makes and writes down; here they are read."""
+    """Runs that another command makes and records; here they are only read."""
 
     file: str
     made_by: str
@@ -212,7 +212,7 @@ class Recorded(ClaimStudy):
 
 @dataclass(frozen=True)
 class Untestable(ClaimStudy):
-    """Nothing here could be run that would tell."""
+    """A claim that cannot be tested on this hardware."""
 
     why: str
 
@@ -277,7 +277,7 @@ class ClaimRecords:
         return tuple(sorted({one.seed for one in self._measured.values()}))
 
     def add(self, run: ClaimRun, result: Result) -> None:
-        """Writes a run down; this object does not see it, the next one does."""
+        """Records a run; it is found by objects that are made later."""
         line = {
             "kind": run.kind,
             "settings": dict(run.settings),

@@ -209,7 +209,7 @@ def slices(gradient: Tensor) -> Tensor:
 
 
 class WatchedTrainer(VirtualTrainer):
-    """Keeps worker 0's gradient and the mean that came back, of the last step."""
+    """Holds the gradient of worker 0 and the mean of all workers, of the last step."""
 
     def _send(self, rank: int, loss: float, flat: Tensor) -> None:
         if rank == 0:

@@ -112,7 +112,7 @@ class JudgedClaim:
 
 
 def judge_claim(claim: Claim, folder: Path) -> JudgedClaim:
-    """The one place where it is decided whether there is enough for a verdict.
+    """The only place that decides whether the records suffice for a verdict.
 
     1. what cannot be tested here says why
     2. without a word on what was scaled down, without runs, or with fewer than two seeds a claim is open,
@@ -141,7 +141,7 @@ def _missing(claim: Claim, evidence: Evidence) -> Judgement | None:
 def run_claim(
     claim: Claim, folder: Path, data: Path | None, num_seeds: int | None, tell: Tell
 ) -> JudgedClaim:
-    """Seeds one after the other, so that one is complete as early as can be; a finished run is never lost."""
+    """Makes the missing runs, seed by seed, and judges the claim. A finished run is never lost."""
     seeds = range(num_seeds if num_seeds is not None else 1 if claim.why_no_seeds else MIN_SEEDS)
     missing = _unrecorded([run for seed in seeds for run in claim.study.runs(seed)], folder)
     for number, run in enumerate(missing, 1):

@@ -83,7 +83,7 @@ class Trainings(ClaimStudy):
 
 
 def settings_of(recipe: Recipe) -> dict[str, object]:
-    """All that decides the result, but the seed."""
+    """Everything that decides the result, except the seed."""
     return {name: value for name, value in recipe.to_dict().items() if name != "seed"}
 
 

@@ -209,7 +209,7 @@ def memory(
 def digests(
     codecs: Annotated[
         str | None,
-        typer.Option(help="Codecs, separated by commas; options behind @. Default: all there are."),
+        typer.Option(help="Codecs, separated by commas; options follow @. Default: all."),
     ] = None,
     backend: Annotated[str | None, typer.Option(help="Kernels to use, such as reference.")] = None,
     as_json: Json = False,

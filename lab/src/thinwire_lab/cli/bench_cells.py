@@ -25,7 +25,7 @@ def whole_numbers(option: str, text: str) -> list[int]:
     words = split_codecs(text)
     wrong = [word for word in words if not word.isdigit()]
     if wrong:
-        raise typer.BadParameter(f'{option}: "{wrong[0]}" is no whole number: write them as in 2,4,8')
+        raise typer.BadParameter(f'{option}: "{wrong[0]}" is not a whole number: write for example 2,4,8')
     return [int(word) for word in words]
 
 
@@ -74,17 +74,22 @@ def auto(
         str, typer.Option(help="Rates of every link; none: unshaped.")
     ] = "20mbit,100mbit,300mbit,1gbit,none",
     workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "2,4",
-    busy: Annotated[bool, typer.Option("--busy", help="With two busy loops beside every cell.")] = False,
+    busy: Annotated[bool, typer.Option("--busy", help="Run two busy loops beside every cell.")] = False,
     quality: Annotated[
-        str | None, typer.Option(help="What auto may take. Default: by the net's optimizer.")
+        str | None,
+        typer.Option(help="The quality that auto must hold. Default: by the optimizer of the net."),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="For timing a cell, about; 3 turns at least.", min=0)] = 20,
-    again: Annotated[bool, typer.Option("--again", help="Run cells that are recorded, too.")] = False,
-    report: Annotated[bool, typer.Option("--report", help="Run nothing, write the page.")] = False,
-    records: Annotated[Path, typer.Option(help="One line for each finished cell.")] = Path(
+    seconds: Annotated[
+        float, typer.Option(help="Seconds to time a cell, approximately; at least 3 turns.", min=0)
+    ] = 20,
+    again: Annotated[bool, typer.Option("--again", help="Also run cells that are recorded already.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Run nothing; only write the page.")] = False,
+    records: Annotated[Path, typer.Option(help="File with a line for each finished cell.")] = Path(
         "docs/records/auto.jsonl"
     ),
-    page: Annotated[Path, typer.Option(help="The page that is made of them.")] = Path("docs/auto-grid.md"),
+    page: Annotated[Path, typer.Option(help="The page to write from the records.")] = Path(
+        "docs/auto-grid.md"
+    ),
     as_json: Json = False,
 ) -> None:
     """Let auto decide on real links, then time its choice beside plain DDP and every codec allowed.
@@ -131,15 +136,19 @@ def grid(
     ] = "fp16,terngrad,qsgd:4,gradiveq:8,topk:0.01",
     others: Annotated[str, typer.Option(help='Hooks that are timed only; "" for none.')] = "auto",
     batch: Annotated[int, typer.Option(help="Examples per worker.", min=1)] = 16,
-    seconds: Annotated[float, typer.Option(help="For timing a cell, about; 3 turns at least.", min=0)] = 80,
-    repeats: Annotated[int, typer.Option(help="Timed turns of a cell, at most.", min=1)] = 15,
-    probe_seconds: Annotated[float, typer.Option(help="For the link, and for the codecs.", min=0.01)] = 1.5,
-    again: Annotated[bool, typer.Option("--again", help="Run cells that are recorded, too.")] = False,
-    report: Annotated[bool, typer.Option("--report", help="Run nothing, write the page.")] = False,
-    records: Annotated[Path, typer.Option(help="One line for each finished cell.")] = Path(
+    seconds: Annotated[
+        float, typer.Option(help="Seconds to time a cell, approximately; at least 3 turns.", min=0)
+    ] = 80,
+    repeats: Annotated[int, typer.Option(help="Maximum of timed turns of a cell.", min=1)] = 15,
+    probe_seconds: Annotated[
+        float, typer.Option(help="Seconds to probe the link, and as many for the codecs.", min=0.01)
+    ] = 1.5,
+    again: Annotated[bool, typer.Option("--again", help="Also run cells that are recorded already.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Run nothing; only write the page.")] = False,
+    records: Annotated[Path, typer.Option(help="File with a line for each finished cell.")] = Path(
         "docs/records/grid.jsonl"
     ),
-    page: Annotated[Path, typer.Option(help="The page that is made of them.")] = Path("docs/grid.md"),
+    page: Annotated[Path, typer.Option(help="The page to write from the records.")] = Path("docs/grid.md"),
     as_json: Json = False,
 ) -> None:
     """Forecast training steps, then measure them, over models, links and workers.
@@ -197,9 +206,11 @@ def _errors(record: dict[str, Any]) -> str:
 
 
 def clusters(
-    scenarios: Annotated[int, typer.Option(help="How many.", min=1)] = 2000,
-    first: Annotated[int, typer.Option(help="The seed of the first one; the others follow.", min=0)] = 0,
-    records: Annotated[Path | None, typer.Option(help="A file for one line a decision.")] = None,
+    scenarios: Annotated[int, typer.Option(help="Number of scenarios.", min=1)] = 2000,
+    first: Annotated[int, typer.Option(help="Seed of the first scenario; the others follow it.", min=0)] = 0,
+    records: Annotated[
+        Path | None, typer.Option(help="Write one JSON line per decision to this file.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Let auto decide on random simulated clusters and judge its decisions by their true step times.

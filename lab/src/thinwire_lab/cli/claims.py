@@ -52,10 +52,10 @@ def registry(context: typer.Context, records: Records = None, as_json: Json = Fa
 
 @claims.command()
 def run(
-    id: Annotated[str, typer.Argument(metavar="ID", help="Of the claim, as `thinwire claims` lists it.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="ID of the claim, as `thinwire claims` lists it.")],
     data: Data = None,
     seeds: Annotated[
-        int | None, typer.Option(help="How many; default: as many as a verdict needs.", min=1)
+        int | None, typer.Option(help="Number of seeds; default: as many as a verdict needs.", min=1)
     ] = None,
     records: Records = None,
     as_json: Json = False,

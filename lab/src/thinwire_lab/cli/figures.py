@@ -21,7 +21,7 @@ def figure5(
         bool, typer.Option("--ours/--no-ours", help="Also our own formats, up to 10,000 workers.")
     ] = True,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON row a cell and table, then one a codec; no pictures.")
+        bool, typer.Option("--json", help="One JSON row per cell and table, then one per codec; no pictures.")
     ] = False,
 ) -> None:
     """Regenerate TernGrad's Figure 5 and compare it with the paper's values.
@@ -120,7 +120,7 @@ def picture(
     model: Annotated[str, typer.Option(help="Model of the grid.")] = "alexnet",
     workers: Annotated[int, typer.Option(help="Workers of the grid.")] = 4,
     rates: Annotated[
-        str, typer.Option(help="One or two links of the grid, the first is that of the bars.")
+        str, typer.Option(help="One or two links of the grid; the bars show the first.")
     ] = "100mbit,1gbit",
     hooks: Annotated[str, typer.Option(help="Codecs of the grid, and auto.")] = (
         "ddp,fp16,qsgd:4,terngrad,topk:0.01,auto"

@@ -36,7 +36,9 @@ def netlab(
     rank0: Annotated[bool, typer.Option("--rank0", help="Show the output of host 0 only.")] = False,
     timeout: TimeLimit = None,
     as_json: HostRows = False,
-    clean: Annotated[bool, typer.Option("--clean", help="Remove labs whose owner is gone, and end.")] = False,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Remove labs whose owner process is gone, and exit.")
+    ] = False,
     latency: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run a command on N hosts that exist only on this machine (root needed).

@@ -1,7 +1,7 @@
 """`thinwire train`, `compare`, `demo` and `report`: training runs, and how they are shown.
 
 Options that `train` and `compare` share are fields of `RunOptions`. What needs torch is imported late, so
-that a mistake in a name is told at once.
+that a mistake in a name is reported at once.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RunOptions:
     ] = None
     steps: Annotated[int | None, typer.Option(help="Steps, instead of epochs.")] = None
     batch: Annotated[int | None, typer.Option(help="Examples per worker and step.")] = None
-    lr: Annotated[float | None, typer.Option("--lr", help="Learning rate at its highest.")] = None
+    lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate.")] = None
     evaluations: Annotated[int | None, typer.Option(help="How often the model is scored; default: 10.")] = (
         None
     )
@@ -67,13 +67,14 @@ class RunOptions:
     json: Json = False
     png: Picture = False
     tensorboard: Annotated[
-        Path | None, typer.Option(help="Also write curves for TensorBoard, a folder a run, into this folder.")
+        Path | None,
+        typer.Option(help="Also write TensorBoard curves into this folder, one subfolder per run."),
     ] = None
 
     def recipe(self, task: str, codecs: Sequence[str]) -> Recipe:
         """The task's recipe with what the user asked for.
 
-        Names that do not exist and rates that are none are refused here, before anything slow is imported.
+        Unknown names and invalid rates are refused here, before anything slow is imported.
         """
         recipe = recipe_for(task)
         for codec in codecs:
@@ -218,7 +219,7 @@ def compare(
     records: Annotated[
         Path | None,
         typer.Option(
-            help="File with a line for every finished run; what it has already is not run again. Default: "
+            help="File with a line for every finished run; runs that are in it are not repeated. Default: "
             "records.jsonl in the run folder."
         ),
     ] = None,
@@ -227,7 +228,7 @@ def compare(
     """Train with each codec and each seed, interleaved, and compare accuracy, bytes and time.
 
     More options go behind @: memory, route, control, bucket (MB). Too large a theta ruins a run; the guard,
-    which is told the losses of the codec named first, heals it (the last example).
+    which compares with the losses of the first codec, repairs it (the last example).
 
     \b
     Examples:
@@ -275,7 +276,8 @@ def report(
     json: Json = False,
     png: Picture = False,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the page; default: the run's, of several the one around.")
+        Path | None,
+        typer.Option(help="Folder for the page; default: the run folder, or the parent folder of several."),
     ] = None,
     picture: Annotated[
         Path | None, typer.Option(help="Also write this SVG: bytes and score of each codec, for a README.")

@@ -62,7 +62,7 @@ class Task:
     metric: str = ACCURACY
 
     def with_few(self, examples: int) -> Task:
-        """The same task with only the first so many examples to train on: soon overfitted."""
+        """The same task with only the first training examples, which a net soon overfits."""
         return replace(self, train=Split(self.train.x[:examples], self.train.y[:examples]))
 
     def batch(self, split: Split, indices: Indices) -> tuple[Tensor, Tensor]:
@@ -129,7 +129,7 @@ class Remote:
 
 
 def default_folder() -> Path:
-    """Where data is kept when the user names no folder: the XDG cache."""
+    """The folder of data sets if the user names none: the XDG cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(cache) / "thinwire" / "data"
 
@@ -200,7 +200,7 @@ def _reason(error: OSError) -> str:
 
 
 def missing(folder: Path, remote: Remote, reason: str) -> str:
-    """The sentence for a file that is neither here nor to be had."""
+    """The error for a file that is missing and cannot be downloaded."""
     return (
         f"{remote.path} is not in data folder {folder} and downloading {remote.url} failed ({reason}): "
         f"put the file at {folder / remote.path}, or name a folder that has it with --data DIR"
@@ -224,7 +224,7 @@ def shift_and_flip(images: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ExampleOrder:
-    """Every epoch is shuffled anew and dealt out to the workers; the rest that fills no batch is left.
+    """Every epoch is shuffled and dealt out to the workers; examples that do not fill a batch are left out.
 
     >>> order = ExampleOrder(num_examples=4, batch=1, workers=2, seed=0)
     >>> [len(batch) for batch in order.batches(rank=1, first=0, last=2)]

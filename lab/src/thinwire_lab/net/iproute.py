@@ -114,7 +114,7 @@ class LinkShape:
         return max(MIN_QUEUE_BYTES, int(self.rate_bits / 8 * QUEUE_S))
 
     def apply(self, namespace: str, interface: str) -> None:
-        """LinkShape what leaves `interface`; a shape it already has is changed in place."""
+        """Shapes what leaves `interface`; a shape that it already has is changed in place."""
         run_tool(
             "tc", "-n", namespace, "qdisc", "replace", "dev", interface, "root", "tbf",
             "rate", f"{self.rate_bits:.0f}bit",
@@ -211,7 +211,7 @@ class Janitor:
 
 
 def lab_prefix() -> str:
-    """How the namespaces of a new lab are called; names the owner, so that a stale lab is recognised."""
+    """The prefix of the namespaces of a new lab. It names the owner, so that a stale lab is recognised."""
     return f"thinwire-{os.getpid()}-{_start_time(os.getpid())}-{secrets.token_hex(2)}"
 
 

@@ -258,7 +258,7 @@ class CountedRun:
 def run_counted(
     lab: Netlab, argv: Sequence[str], timeout: float | None = None, stream: Stream | None = None
 ) -> CountedRun:
-    """Run a command on every host of a lab, counting; a host that fails is told in the result, not raised."""
+    """Runs a command on every host and reads counters; a failure is in the result, not an exception."""
     ranks = range(len(lab.addresses))
     before = [lab.counters(rank) for rank in ranks]
     start = time.monotonic()

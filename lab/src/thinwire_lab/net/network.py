@@ -61,7 +61,7 @@ class LabNetwork(ABC):
         return codec
 
     def processes(self, workers: int) -> int:
-        """In how many processes so many workers run."""
+        """The number of processes for `workers` workers."""
         return workers
 
 
@@ -186,7 +186,7 @@ def open_network(
 ) -> Iterator[LabNetwork]:
     """The network for runs of `workers` workers: netlab if it can run, an emulated link otherwise.
 
-    With several workers a host there is no other than netlab.
+    Several workers per host need netlab.
     """
     if choice not in CHOICES:
         raise LabError(f"unknown network {choice!r}: choose one of {', '.join(CHOICES)}")

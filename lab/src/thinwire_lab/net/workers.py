@@ -41,7 +41,7 @@ def join(job_file: Path) -> None:
 
 
 def leave() -> NoReturn:
-    """Part from the others when all are done, and end this process."""
+    """Waits for all workers, leaves the group and ends this process."""
     dist.barrier()
     dist.destroy_process_group()
     end_process(0)

@@ -58,7 +58,7 @@ def stage_history(rows: list[Row]) -> dict[str, Any]:
 
 
 def _by_stretch(steps: list[int], sums: list[float]) -> list[float]:
-    """Seconds a step between two sums; no less than none, for each sum was rounded."""
+    """Seconds per step between two sums; at least 0, because each sum was rounded."""
     pairs = zip([0, *steps], steps, [0.0, *sums], sums, strict=False)
     return [max(0.0, (end - start) / max(1, last - before)) for before, last, start, end in pairs]
 
@@ -87,7 +87,7 @@ def strength_rows(record: Record, outcome: RunOutcome) -> list[Row]:
 
 @dataclass(frozen=True)
 class StepCost:
-    """One step of one run, as one after the other: nothing overlaps.
+    """The cost of one step, stage after stage: nothing overlaps.
 
     At the link of the run it is no less than what was measured: what bytes and stages do not explain is
     "wait", which stays at any link.
@@ -105,12 +105,12 @@ class StepCost:
         return sum(seconds for name, seconds in self.stages.items() if name != "compute")
 
     def seconds(self, rate: float) -> float:
-        """At a link of so many bits a second."""
+        """Seconds of a step on a link of so many bits per second."""
         return sum(self.stages.values()) + 8 * self.num_bytes / rate
 
 
 def mean_cost(costs: Sequence[StepCost]) -> StepCost:
-    """Of runs of one codec; a stage that a run has not takes it no time."""
+    """The mean over runs of one codec; a stage that a run does not have counts as 0."""
     names = dict.fromkeys(name for cost in costs for name in cost.stages)
     stages = {name: fmean(cost.stages.get(name, 0.0) for cost in costs) for name in names}
     return StepCost(stages, fmean(cost.num_bytes for cost in costs))
@@ -123,7 +123,7 @@ def codec_cost(record: Record, codec: str) -> StepCost:
 
 
 def rate_of(record: Record) -> float:
-    """Bits a second of the link that runs had; without one, no time of theirs was a link's."""
+    """Bits per second of the link of the runs; infinite if there was no limit."""
     rate = record.origin.recipe.get("rate")
     return parse_rate(rate) if rate else float("inf")
 

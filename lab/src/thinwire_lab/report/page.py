@@ -194,7 +194,7 @@ def strengths() -> list[str]:
 
 
 def _choice(name: str, data: dict[str, Any], entries: Sequence[dict[str, Any]]) -> str:
-    """One of the codecs that have an entry; rather the first codec than the baseline."""
+    """A menu of the codecs that have an entry; the first codec after the baseline is selected."""
     names = [data["codecs"][entry["codec"]]["name"] for entry in entries]
     shown = min(1, len(names) - 1)
     options = "".join(

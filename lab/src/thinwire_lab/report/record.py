@@ -200,7 +200,7 @@ class RunOutcome:
 def outcome_from_rows(
     label: str, asked: str, codec: str, seed: int, metric: str, rows: list[Row]
 ) -> RunOutcome:
-    """The outcome told by the rows of one run: its last evaluation and its result."""
+    """The outcome of a run from its rows: the last evaluation and the result."""
     result = next((row for row in rows if row["row"] == "result"), None)
     evaluation = next((row for row in reversed(rows) if row["row"] == "evaluation"), None)
     if result is None or evaluation is None:
@@ -218,11 +218,11 @@ def outcome_from_rows(
 
 
 def start_of(rows: list[Row]) -> int:
-    """The step at which a run was started: 0, unless it was resumed; rows without losses do not tell."""
+    """The step at which a run was started: 0, unless it was resumed; 0 too if the rows have no losses."""
     told = next((row for row in rows if row["row"] == "step"), {})
     return int(told["step"] - len(told["losses"])) if "losses" in told else 0
 
 
 def outcome_from_dict(values: dict[str, Any]) -> RunOutcome:
-    """The outcome that `to_dict` wrote; extra or lacking entries are the reader's business."""
+    """The outcome that `to_dict` wrote; a missing entry raises KeyError."""
     return RunOutcome(**{field.name: values[field.name] for field in fields(RunOutcome)})

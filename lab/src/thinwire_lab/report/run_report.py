@@ -115,7 +115,7 @@ def _against(lines: list[ComparedCodec]) -> str:
 def verdict(lines: list[ComparedCodec], slowed: bool = True) -> str:
     """One sentence about the second of two codecs or, of more, the thriftiest that learns like the first.
 
-    Where no link was `slowed` fewer bytes could save no time, and it is not said how fast steps were.
+    Without a `slowed` link fewer bytes save no time, so the speed of steps is not mentioned.
     """
     if len(lines) < 2:
         return ""

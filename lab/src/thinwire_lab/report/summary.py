@@ -18,7 +18,7 @@ VARIED = ("codec", "seed")  # entries of a recipe in which the runs of one recor
 
 
 def title_of(record: Record) -> str:
-    """The title as it was given, or how many codecs were compared if that fits on no line."""
+    """The title as given, or the number of codecs compared if it is too long for a line."""
     title = record.origin.title
     num_codecs = len({outcome.asked for outcome in record.outcomes})
     return title if len(title) <= LONGEST else f"{counted(num_codecs, 'codec')} on {_task(record)}"
@@ -162,7 +162,7 @@ def _number(metric: str, value: Spread, several: bool) -> str:
 
 
 def pace(speedup: Spread) -> str:
-    """A speed-up in words; what is smaller than its spread over seeds is not called a difference."""
+    """A speed-up in words; one that is smaller than its spread over seeds is not called a difference."""
     if abs(speedup.mean - 1) <= max(speedup.deviation, 0.005):
         return "as fast within the spread"
     return f"{speedup.mean:.2f}x faster" if speedup.mean > 1 else f"{1 / speedup.mean:.2f}x slower"

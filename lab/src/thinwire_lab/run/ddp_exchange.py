@@ -47,7 +47,7 @@ def check_codec(codec: str) -> None:
 
 
 def idle_note(codec: str, net: nn.Module, workers: int) -> str | None:
-    """A sentence if a codec leaves all of a model dense; workers would warn where nobody reads it."""
+    """A note if a codec leaves the whole model dense; a warning from a worker would not be seen."""
     choice = read_codec_choice(codec)
     if is_pytorch(codec) or choice.is_auto:
         return None

@@ -66,7 +66,7 @@ def launch(
     checkpoints: CheckpointOptions | None = None,
     reference: ReferenceLosses | None = None,
 ) -> tuple[RunOutcome, list[Row]]:
-    """Run `recipe` on `network`; a guard is told the losses of `reference`.
+    """Run `recipe` on `network`; a guard compares with the losses of `reference`.
 
     1. check everything that can be checked without a process;  2. write the job;  3. start the workers and
     pass on their rows;  4. end them all and sum up.
@@ -104,7 +104,7 @@ def check_names(recipe: Recipe) -> None:
 
 
 def idle_notes(recipes: Sequence[Recipe], classes: int) -> list[str]:
-    """What to tell of codecs that leave all of their model dense."""
+    """Notes on codecs that leave the whole model dense."""
     from thinwire_lab.models import model_card
     from thinwire_lab.run.ddp_exchange import idle_note
 

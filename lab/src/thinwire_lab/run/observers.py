@@ -138,7 +138,7 @@ class GradientHistograms:
             self._own[name] = parameter.grad.detach().clone()
 
     def take(self) -> list[dict[str, Any]]:
-        """After the step: one entry a layer; layers with numbers that are not finite are left out."""
+        """After the step: one entry per layer; layers with NaN or Inf are left out."""
         entries = []
         for name, own in self._own.items():
             mean = self._weights[name].grad
@@ -170,7 +170,7 @@ class StepTimer:
     _later: list[float] = field(default_factory=list)
 
     def add(self, seconds: float, waited_s: float = 0.0) -> None:
-        """One step took so long."""
+        """Adds a step of so many seconds."""
         self.seconds += seconds
         self.waited_s += waited_s
         if self.num_steps >= WARM_UP_STEPS:
@@ -179,7 +179,7 @@ class StepTimer:
 
     @property
     def mean_ms(self) -> float:
-        """Of the steps after the warm-up, or of all if there are no others."""
+        """The mean of the steps after the warm-up, or of all steps if there are no others."""
         if not self._later:
             return 1e3 * self.seconds / max(1, self.num_steps)
         return 1e3 * sum(self._later) / len(self._later)
@@ -256,7 +256,7 @@ class Peers(ABC):
 
     @abstractmethod
     def everyones(self, words: bytes) -> list[bytes]:
-        """What every process says; all say as much."""
+        """The bytes of every process, by rank; all have the same length."""
 
 
 class Processes(Peers):

@@ -26,7 +26,7 @@ SCORES = {"score": "test/score", "test_loss": "test/loss", "bytes": "sent/bytes"
 
 
 class Progress(ABC):
-    """Is told what happens, in this order: say*, (begin, row*, end)*."""
+    """Receives what happens, in this order: say*, (begin, row*, end)*."""
 
     @abstractmethod
     def say(self, text: str) -> None:

@@ -33,7 +33,7 @@ class RunRecords:
     """A file that lines are added to and never taken from; of two lines of the same run the later one counts.
 
     A line is {"settings": {"recipe", "network", "baseline", "wire"}, "commit", "made", "result", "rows"}. Of
-    the rows the losses on the way are kept as (step, loss), everything else as it was told.
+    the rows, losses are stored as (step, loss), everything else as it came.
     """
 
     path: Path
@@ -47,7 +47,7 @@ class RunRecords:
         return None if found is None else (outcome_from_dict(found["result"]), _long(found["rows"]))
 
     def checked(self) -> RunRecords:
-        """Itself, if there is such a file with at least one run."""
+        """Itself; raises LabError unless the file has at least one run."""
         if not self.path.is_file() or not self.path.read_bytes().strip():
             raise LabError(
                 f"{self.path} has no runs: make some with thinwire compare TASK --records {self.path}"
@@ -55,7 +55,7 @@ class RunRecords:
         return self
 
     def runs(self) -> list[tuple[Recipe, RunOutcome]]:
-        """Every run with the bytes of now and what it gave, in the file's order; the later of two counts."""
+        """Every run with the bytes of this version, and its outcome, in order; the later of two counts."""
         found: dict[RunSettings, RunOutcome] = {}
         for values in self._lines():
             settings = _settings(values["settings"])
@@ -64,7 +64,7 @@ class RunRecords:
         return [(settings.recipe, outcome) for settings, outcome in found.items()]
 
     def add(self, settings: RunSettings, outcome: RunOutcome, rows: list[Row]) -> None:
-        """Writes a finished run down at once, as one line."""
+        """Records a finished run as one line."""
         line = {
             "settings": {
                 "recipe": settings.recipe.to_dict(),

@@ -48,7 +48,7 @@ def make_optimizer(
 
 
 class GradientWait:
-    """What is left of a step without it is computing: the forward and backward pass and the update.
+    """Seconds of a step spent waiting for gradients; the rest is forward and backward pass and update.
 
     Gradients tell when they are ready, before DDP takes them; `end` is called when the backward pass returns.
     """
@@ -70,17 +70,17 @@ class GradientWait:
 
 @dataclass(frozen=True)
 class ReferenceLosses:
-    """(step, loss) in order; empty where there is no such run."""
+    """The losses of a baseline run as (step, loss), in order; empty without a baseline."""
 
     points: tuple[tuple[int, float], ...] = ()
 
     @classmethod
     def of_rows(cls, rows: Iterable[Row]) -> ReferenceLosses:
-        """The losses that a run told of."""
+        """The losses in the rows of a run."""
         return cls(tuple((row["step"], row["loss"]) for row in rows if row["row"] == "step"))
 
     def at(self, step: int) -> float | None:
-        """The loss of a step, counted from 1; between two that were told it lies between them."""
+        """The loss of a step, counted from 1, interpolated between recorded steps."""
         if not self.points:
             return None
         steps, losses = zip(*self.points, strict=True)

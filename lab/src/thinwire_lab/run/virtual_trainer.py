@@ -119,7 +119,7 @@ class VirtualTrainer(Training):
     In every step:
 
     1. each worker's gradient is computed at the same parameters, from its own examples and seed
-    2. each goes through a compressor of its own, which meet in a thread group: the engine's line as ever
+    2. each goes through a compressor of its own, which meet in a thread group
     3. worker 0's means, which have the same bits as all others', are given to the one optimizer
 
     Merges by integers and by gathering give the bits of processes with one thread each; float sums go in rank
@@ -183,7 +183,7 @@ class VirtualTrainer(Training):
         compressor.exchange(flat, parameters, True, lambda: None)
 
     def _wait(self) -> None:
-        """All means are there; of several errors the one that is no consequence of another is raised."""
+        """Waits for all means; of several errors it raises the one that caused the others."""
         errors: list[Exception] = []
         for compressor in self.compressors:
             try:
@@ -194,7 +194,7 @@ class VirtualTrainer(Training):
             raise min(errors, key=_is_consequence)
 
     def _give(self, means: Tensor) -> None:
-        """The means to the parameters."""
+        """Hands the means to the parameters."""
         parameters = trained(self.net)
         sizes = [parameter.numel() for parameter in parameters]
         for parameter, mean in zip(parameters, torch.split(means, sizes), strict=True):

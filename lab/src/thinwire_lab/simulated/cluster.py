@@ -190,7 +190,7 @@ class Job:
 
     @property
     def ready_s(self) -> tuple[float, ...]:
-        """Of each bucket, since the first one: evenly over the backward pass."""
+        """When each bucket is ready, in seconds after the first: evenly over the backward pass."""
         last = max(1, len(self.buckets) - 1)
         return tuple(self.backward_s * k / last for k in range(len(self.buckets)))
 

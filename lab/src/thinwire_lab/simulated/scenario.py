@@ -39,7 +39,7 @@ from thinwire_lab.simulated.cluster import (
 from thinwire_lab.simulated.verdicts import MAX_STEPS, ScenarioOutcome
 
 AFTER_CHANGE = 200  # steps after which a decision must fit the new link
-LONGEST_STEP_S = 60.0  # nobody trains with longer ones
+LONGEST_STEP_S = 60.0  # scenarios with longer steps are not used
 WORKERS = (2, 4, 8, 16, 32, 64)
 BUCKET_BYTES = (1 << 20, 25 << 20)  # DDP's first one, and the others
 # (matrices of this shape, how many): from 50 thousand to 100 million parameters
@@ -57,7 +57,7 @@ NETS: tuple[tuple[tuple[int, int], int], ...] = (
 
 @dataclass(frozen=True)
 class Scenario:
-    """A cluster, a net and what happens to them. `probed`: how wrong the probe of codecs is, in times."""
+    """A cluster, a net and what happens to them. `probed`: by which factor the probe of codecs is wrong."""
 
     seed: int
     net: int
@@ -185,7 +185,7 @@ class SimulatedRun:
         self.pilot = Pilot(made.quality, helm, made.workers)
 
     def steps(self, most: int, until_decided: bool = False) -> int:
-        """Trains so many steps; gives how many it was."""
+        """Trains up to `most` steps and returns how many it trained."""
         for count in range(most):
             pilot = self.pilot
             pilot.begin_step(self.clock.now)

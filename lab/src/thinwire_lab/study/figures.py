@@ -33,18 +33,17 @@ class Look:
     marker: str = "o"
 
 
-# Okabe and Ito's colours, told apart by colour-blind readers.
 LOOKS = {
-    "fft": Look("#0072b2"),
-    "fft whole": Look("#0072b2", dashed=True, marker="s"),
-    "dct": Look("#56b4e9", marker="D"),
-    "topk": Look("#d55e00"),
-    "topk fp32": Look("#d55e00", dashed=True, marker="s"),
-    "terngrad": Look("#6b7280", marker="*"),
-    "qsgd": Look("#009e73"),
-    "qsgd l2": Look("#009e73", dashed=True, marker="s"),
-    "gradiveq": Look("#cc79a7"),
-    "gradiveq qsgd:8": Look("#cc79a7", dashed=True, marker="s"),
+    "fft": Look(FIRST[1]),
+    "fft whole": Look(FIRST[1], dashed=True, marker="s"),
+    "dct": Look(FIRST[7], marker="D"),
+    "topk": Look(FIRST[2]),
+    "topk fp32": Look(FIRST[2], dashed=True, marker="s"),
+    "terngrad": Look(FIRST[0], marker="*"),
+    "qsgd": Look(FIRST[3]),
+    "qsgd l2": Look(FIRST[3], dashed=True, marker="s"),
+    "gradiveq": Look(FIRST[4]),
+    "gradiveq qsgd:8": Look(FIRST[4], dashed=True, marker="s"),
 }
 
 

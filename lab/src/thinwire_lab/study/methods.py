@@ -27,7 +27,7 @@ VALUES = "rangefloat:10"  # the paper's format for what is selected
 # d whose ratio 256 / d gives d back in floating point; gradiveq refuses the others
 WIDTHS = tuple(d for d in range(1, SLICE // 2 + 1) if SLICE / (SLICE / d) == d)
 _SELECTING = int(MOST_SELECTED * SELECTED_RUNGS)
-TOLERANCE = 0.05  # a fit farther from its target is shown with its own bits and compared with nobody
+TOLERANCE = 0.05  # a fit farther from its target is shown with its own bits and not compared
 
 
 @dataclass(frozen=True)

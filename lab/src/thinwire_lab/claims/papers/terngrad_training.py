@@ -48,7 +48,7 @@ def cifarnet(codec: str, workers: int, batch: int, steps: int) -> Recipe:
 
 
 def alexnet(codec: str, model: str) -> Recipe:
-    """Two workers by Adam: by SGD with momentum so few steps do not lead away from guessing."""
+    """Two workers with Adam: with SGD and momentum so few steps are no better than guessing."""
     return Recipe(
         "cifar10",
         model,
@@ -230,7 +230,7 @@ OPTIMIZERS = {"momentum": (0.9, 0.01), "vanilla": (0.0, 0.1)}  # momentum and le
 
 
 def _study(workers: Sequence[int]) -> Trainings:
-    """The cheap ones first."""
+    """The study, cheap runs first."""
     optimizers = OPTIMIZERS.values()
     dense = [mnist_recipe("dense", DENSE_WORKERS, lr, momentum) for momentum, lr in optimizers]
     ternary = [mnist_recipe("terngrad", n, lr, momentum) for n in workers for momentum, lr in optimizers]

@@ -20,15 +20,7 @@ from thinwire_lab.claims.claim import (
     Tell,
     Verdict,
 )
-from thinwire_lab.claims.papers import (
-    accuracy,
-    fft,
-    gradiveq,
-    private_records,
-    speed,
-    terngrad_gradients,
-    terngrad_training,
-)
+from thinwire_lab.claims.papers import accuracy, fft, gradiveq, speed, terngrad_gradients, terngrad_training
 from thinwire_lab.report.drawing import bare, new_figure, save
 
 RECORDS = Path("docs/records")  # of a clone, if the command runs in one
@@ -49,7 +41,7 @@ CLAIMS: tuple[Claim, ...] = (
     *accuracy.FFT,
     *speed.FFT_CLAIMS,
     *accuracy.BASELINES,
-    *private_records.CLAIMS,
+    *private.CLAIMS,
 )
 MIN_SEEDS = 2
 PICTURES = Path("figures/claims")  # beside the page

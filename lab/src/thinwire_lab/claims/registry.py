@@ -20,7 +20,15 @@ from thinwire_lab.claims.claim import (
     Tell,
     Verdict,
 )
-from thinwire_lab.claims.papers import accuracy, fft, gradiveq, speed, terngrad_gradients, terngrad_training
+from thinwire_lab.claims.papers import (
+    accuracy,
+    fft,
+    gradiveq,
+    private,
+    speed,
+    terngrad_gradients,
+    terngrad_training,
+)
 from thinwire_lab.report.drawing import bare, new_figure, save
 
 RECORDS = Path("docs/records")  # of a clone, if the command runs in one

@@ -19,8 +19,8 @@ from thinwire_lab.report.record import RunOutcome
 from thinwire_lab.run.recipe import Recipe
 from thinwire_lab.run.records import RunRecords, RunSettings
 from thinwire_lab.study.accuracy import (
+    AccuracyComparison,
     AccuracyPicture,
-    AccuracyStudy,
     accuracy_markdown,
     accuracy_rows,
     accuracy_studies,
@@ -54,7 +54,7 @@ def run(
     return replace(RECIPE, codec=codec, seed=seed), outcome
 
 
-def study(*differences: float, metric: str = ACCURACY) -> AccuracyStudy:
+def study(*differences: float, metric: str = ACCURACY) -> AccuracyComparison:
     """A study of one codec whose seeds differ so much from ddp."""
     base = [0.7 + 0.01 * seed for seed in range(len(differences))]
     runs = [run("ddp", seed, value, metric) for seed, value in enumerate(base)]

@@ -14,7 +14,7 @@ from made_runs import made_record
 from thinwire.errors import LabError
 from thinwire_lab.report.record import RunOutcome
 from thinwire_lab.run.recipe import Recipe, recipe_from_dict
-from thinwire_lab.study.accuracy import AccuracyStudy, accuracy_studies
+from thinwire_lab.study.accuracy import AccuracyComparison, accuracy_studies
 from thinwire_lab.study.gain import Gain, gains_of, write_opening_picture
 
 RATES = ("100mbit", "1gbit")
@@ -52,7 +52,7 @@ def runs(*scores: tuple[str, int, float, float], **changes: Any) -> list[tuple[R
     ]
 
 
-def made_costs() -> AccuracyStudy:
+def made_costs() -> AccuracyComparison:
     (study,) = accuracy_studies(
         runs(
             ("ddp", 0, 0.99, 1000.0),

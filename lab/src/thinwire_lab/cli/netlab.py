@@ -75,9 +75,7 @@ def netlab(
     if clean:
         _clean(console)
     elif not command:
-        raise LabError(
-            "no command given: write it after --, as in `thinwire netlab --hosts 4 -- python train.py`"
-        )
+        raise LabError("no command given: write it after --, as in `thinwire netlab -n 4 -- python train.py`")
     else:
         _run(command, hosts, rate, rank0, timeout, as_json, console)
 

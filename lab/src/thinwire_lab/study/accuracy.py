@@ -65,7 +65,7 @@ class RetainedAccuracy:
 
 
 @dataclass(frozen=True)
-class AccuracyStudy:
+class AccuracyComparison:
     """All codecs that were run by one recipe, the baseline first, then by how many bytes they save."""
 
     recipe: Recipe  # of the first run: codec and seed say nothing
@@ -81,7 +81,7 @@ class AccuracyStudy:
             f"{recipe.optimizer}, {self.steps} steps"
         )
 
-    def only(self, codecs: Sequence[str]) -> AccuracyStudy:
+    def only(self, codecs: Sequence[str]) -> AccuracyComparison:
         """The baseline and the codecs that are named, in that order; all if none is."""
         by_name = {line.codec: line for line in self.codecs}
         lacking = [codec for codec in codecs if codec not in by_name]
@@ -91,7 +91,7 @@ class AccuracyStudy:
         return replace(self, codecs=(self.codecs[0], *named)) if named else self
 
 
-def accuracy_studies(runs: Iterable[tuple[Recipe, RunOutcome]]) -> list[AccuracyStudy]:
+def accuracy_studies(runs: Iterable[tuple[Recipe, RunOutcome]]) -> list[AccuracyComparison]:
     """Runs by recipe; a seed without its baseline is left out, a recipe without any is an error.
 
     Of two runs of the same codec and seed the later one counts.
@@ -102,7 +102,7 @@ def accuracy_studies(runs: Iterable[tuple[Recipe, RunOutcome]]) -> list[Accuracy
     return [_study(recipe, outcomes) for recipe, outcomes in groups.items()]
 
 
-def _study(recipe: Recipe, outcomes: Sequence[RunOutcome]) -> AccuracyStudy:
+def _study(recipe: Recipe, outcomes: Sequence[RunOutcome]) -> AccuracyComparison:
     baseline = {run.seed: run for run in outcomes if run.asked in BASELINES}
     if not baseline:
         raise LabError(
@@ -114,7 +114,7 @@ def _study(recipe: Recipe, outcomes: Sequence[RunOutcome]) -> AccuracyStudy:
             codecs.setdefault(run.asked, {})[run.seed] = run
     lines = [_retained(codec, list(runs.values()), baseline) for codec, runs in codecs.items()]
     lines.sort(key=lambda line: (line.codec not in BASELINES, line.ratio))
-    return AccuracyStudy(recipe, outcomes[0].steps, tuple(lines))
+    return AccuracyComparison(recipe, outcomes[0].steps, tuple(lines))
 
 
 def _retained(codec: str, runs: Sequence[RunOutcome], baseline: Mapping[int, RunOutcome]) -> RetainedAccuracy:
@@ -130,7 +130,7 @@ def _retained(codec: str, runs: Sequence[RunOutcome], baseline: Mapping[int, Run
     )
 
 
-def accuracy_rows(study: AccuracyStudy) -> list[list[str]]:
+def accuracy_rows(study: AccuracyComparison) -> list[list[str]]:
     """A row for each codec."""
     return [
         [
@@ -144,7 +144,7 @@ def accuracy_rows(study: AccuracyStudy) -> list[list[str]]:
     ]
 
 
-def accuracy_markdown(study: AccuracyStudy) -> str:
+def accuracy_markdown(study: AccuracyComparison) -> str:
     """The table of a study as markdown; codecs are code, those that retain their accuracy stand out."""
     lines = [f"| {' | '.join(HEADS)} |", f"|{'---|' * len(HEADS)}"]
     for row in accuracy_rows(study):
@@ -180,7 +180,7 @@ class AccuracyPicture:
     does not. Codecs that are far below are drawn at the lower edge, with their figure.
     """
 
-    def __init__(self, study: AccuracyStudy) -> None:
+    def __init__(self, study: AccuracyComparison) -> None:
         self.study = study
         self.lines = [line for line in study.codecs if line.codec not in BASELINES]
         self.unit, self.factor = (

@@ -14,7 +14,7 @@ from thinwire.texts.words import counted
 from thinwire_lab.data.task import ACCURACY
 from thinwire_lab.report.drawing import bar, colours, dot, sheet, shortened, text
 from thinwire_lab.report.record import write_text
-from thinwire_lab.study.accuracy import AccuracyStudy, RetainedAccuracy, family
+from thinwire_lab.study.accuracy import AccuracyComparison, RetainedAccuracy, family
 
 BASE = "ddp"
 # Narrow, so that it can be read on a phone, where it is shrunk to two thirds.
@@ -81,7 +81,7 @@ def _taken(report: str) -> str:
 
 
 def write_opening_picture(
-    path: Path, gains: Sequence[Gain], rates: Sequence[str], setting: str, costs: AccuracyStudy
+    path: Path, gains: Sequence[Gain], rates: Sequence[str], setting: str, costs: AccuracyComparison
 ) -> None:
     """Time of a step at the first rate as bars, speed-ups at both; below it what scores change, and bytes."""
     rates = [show_rate(rate) for rate in rates]
@@ -102,7 +102,7 @@ def write_opening_picture(
     write_text(path, sheet(WIDTH, height, _spoken(gains, rates, costs), parts))
 
 
-def _names(gains: Sequence[Gain], costs: AccuracyStudy) -> list[str]:
+def _names(gains: Sequence[Gain], costs: AccuracyComparison) -> list[str]:
     return [gain.hook for gain in gains] + [cost.codec for cost in costs.codecs]
 
 
@@ -132,7 +132,7 @@ def _notes(gains: Sequence[Gain], rates: Sequence[str]) -> Iterator[str]:
             yield f"{gain.hook} ({gain.quality}) took {told}"
 
 
-def _cost_rows(top: int, costs: AccuracyStudy, palette: dict[str, str]) -> Iterator[str]:
+def _cost_rows(top: int, costs: AccuracyComparison, palette: dict[str, str]) -> Iterator[str]:
     """A dot for each mean change against the baseline, a line for its spread; the ratio of bytes."""
     ends = [
         cost.difference.mean + side * cost.difference.deviation for cost in costs.codecs for side in (-1, 1)
@@ -167,15 +167,15 @@ def _options(cost: RetainedAccuracy) -> str:
     return cost.codec.partition("@")[2].strip()
 
 
-def _rows_height(costs: AccuracyStudy) -> int:
+def _rows_height(costs: AccuracyComparison) -> int:
     return ROW * len(costs.codecs) + BELOW * sum(bool(_options(cost)) for cost in costs.codecs)
 
 
-def _unit(costs: AccuracyStudy) -> str:
+def _unit(costs: AccuracyComparison) -> str:
     return "points" if costs.codecs[0].metric == ACCURACY else "difference"
 
 
-def _change(cost: RetainedAccuracy, costs: AccuracyStudy) -> str:
+def _change(cost: RetainedAccuracy, costs: AccuracyComparison) -> str:
     """The baseline's own score; of others the difference, with its spread over the seeds."""
     factor, digits = (100, 2) if costs.codecs[0].metric == ACCURACY else (1, 3)
     if cost is costs.codecs[0]:
@@ -189,14 +189,14 @@ def _fewer(cost: RetainedAccuracy) -> str:
     return "1x" if abs(cost.ratio - 1) < 0.005 else f"{cost.ratio:.1f}x fewer"
 
 
-def _setting(costs: AccuracyStudy) -> str:
+def _setting(costs: AccuracyComparison) -> str:
     recipe, num_seeds = costs.recipe, sorted({len(cost.score.values) for cost in costs.codecs})
     fewest = "" if len(num_seeds) == 1 else f"{num_seeds[0]} to "
     where = f"{recipe.model} on {recipe.task}, {counted(recipe.workers, 'worker')}"
     return f"{where}, {counted(costs.steps, 'step')}, {fewest}{counted(num_seeds[-1], 'seed')}"
 
 
-def _spoken(gains: Sequence[Gain], rates: Sequence[str], costs: AccuracyStudy) -> str:
+def _spoken(gains: Sequence[Gain], rates: Sequence[str], costs: AccuracyComparison) -> str:
     """The same in words, for those who cannot see it."""
     faster = "; ".join(
         f"{g.hook}: {', '.join(f'{s:.1f}x faster at {r}' for s, r in zip(g.speedups, rates, strict=True))}"

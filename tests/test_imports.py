@@ -39,11 +39,11 @@ ROWS = (
 )
 # The same inside the lab.
 LAB_ROWS = (
-    {"process", "spread"},
+    {"process", "records", "spread"},
     {"data", "models"},
     {"net", "report"},
     {"run"},
-    {"bench", "simulated", "study", "private"},
+    {"bench", "simulated", "study", "figure5", "private"},
     {"claims"},
     {"doctor"},
     {"cli"},

@@ -9,7 +9,7 @@ from thinwire.errors import ThinwireError
 from thinwire.feedback.table import MEMORIES
 from thinwire.routes import ROUTES
 from thinwire.schedules.table import CONSTANT, CONTROLS
-from thinwire_lab.run.codec_choice import read_codec_choice
+from thinwire_lab.run.recipe import read_codec_choice
 
 
 def test_they_are_the_tables() -> None:

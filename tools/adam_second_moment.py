@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from thinwire_lab.data import load_task
-from thinwire_lab.run.recipes import shakespeare_study
+from thinwire_lab.run.recipe import shakespeare_study
 from thinwire_lab.run.virtual_trainer import VirtualTrainer
 
 CODECS = ("dense", "terngrad:1", "terngrad:1 @ memory=none")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from printed import Call
 
-from thinwire_lab.claims.ledger import CLAIMS
+from thinwire_lab.claims.registry import CLAIMS
 
 FIRST_WORDS = ("reproduced", "partly", "refuted", "untestable", "open")
 
@@ -19,8 +19,8 @@ def test_json_has_a_row_a_claim(call: Call) -> None:
         assert {"id", "paper", "claim", "command", "measured", "verdict", "scaled_down", "seeds"} <= set(row)
         assert row["verdict"].startswith(FIRST_WORDS)
         assert row["command"].startswith("thinwire ")
-    settled = [row for row in rows if not row["verdict"].startswith(("open", "untestable"))]
-    assert len(settled) >= 14
+    judged = [row for row in rows if not row["verdict"].startswith(("open", "untestable"))]
+    assert len(judged) >= 14
 
 
 def test_the_table_fits_80_columns(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

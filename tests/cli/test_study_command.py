@@ -7,7 +7,7 @@ from pathlib import Path
 
 from printed import Call
 
-from thinwire_lab.study.formats import FORMATS
+from thinwire_lab.study.errors import FORMATS
 
 SMALL = ("--tasks", "digits", "--steps", "20")
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from thinwire_lab.cli.row_table import print_table
-from thinwire_lab.run.records import Records
-from thinwire_lab.study.kept import kept_studies
-from thinwire_lab.study.kept_table import HEADS, kept_rows
+from thinwire_lab.cli.options import print_table
+from thinwire_lab.run.records import RunRecords
+from thinwire_lab.study.accuracy import HEADS, accuracy_rows, accuracy_studies
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ("accuracy-cifar10", "accuracy-mnist", "accuracy-shakespeare", "accuracy-digits")
@@ -27,8 +26,8 @@ def test_the_table_of_accuracy_has_its_numbers(
 ) -> None:
     """It was names, and one column of single letters."""
     monkeypatch.setenv("COLUMNS", str(width))
-    for study in kept_studies(Records(ROOT / "docs" / "records" / f"{name}.jsonl").checked().runs()):
-        rows = kept_rows(study)
+    for study in accuracy_studies(RunRecords(ROOT / "docs" / "records" / f"{name}.jsonl").checked().runs()):
+        rows = accuracy_rows(study)
         print_table(HEADS, rows, study.setting, narrow=True)
         printed = capsys.readouterr().out
         assert all(len(line) <= width for line in printed.splitlines()), printed

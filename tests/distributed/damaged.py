@@ -17,7 +17,7 @@ from torch import Tensor
 
 from thinwire.errors import LabError
 from thinwire_lab.run.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from thinwire_lab.run.recipes import digits
+from thinwire_lab.run.recipe import digits
 
 
 def saved(folder: Path, number: int) -> tuple[Path, Checkpoint]:

@@ -15,7 +15,7 @@ from torch import nn
 from training import Wrapped, batch, descend, few_steps, loss_of, wrap
 
 from thinwire.hooks.selector import AutoSelector
-from thinwire_lab.net.counters import read_counters
+from thinwire_lab.net.iproute import read_counters
 from thinwire_lab.net.netlab import available
 
 OBSTACLE = available()

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from thinwire.errors import LabError
-from thinwire_lab.data.augment import SHIFT, shift_and_flip
+from thinwire_lab.data.task import SHIFT, shift_and_flip
 from thinwire_lab.models import MODELS, fit_check, model_card
 
 PARAMETERS = {

@@ -14,7 +14,7 @@ import thinwire
 from thinwire.errors import ThinwireError
 from thinwire.kernels import backends, native_problem
 
-PACKAGES = ("numpy", "typer", "rich", "plotly", "matplotlib", "scikit-learn")
+PACKAGES = ("numpy", "typer", "rich", "matplotlib", "scikit-learn")
 KERNEL_NUMEL = 1 << 20
 
 
@@ -61,7 +61,7 @@ def _native() -> Finding:
 
 
 def _kernel_speed() -> Finding:
-    from thinwire_lab.bench.kernels import bench_kernels
+    from thinwire_lab.bench.micro import bench_kernels
 
     row = next(bench_kernels(["terngrad"], KERNEL_NUMEL, 5))
     text = f"encode {row['encode_x_copy']:.1f}x copy_, decode {row['decode_x_copy']:.1f}x copy_ (1 thread)"

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thinwire_lab.report.page import facts, figure_html, heading, page, paragraph, table
+from thinwire_lab.report.drawing import bare, inline_svg, new_figure
+from thinwire_lab.report.page import facts, heading, page, paragraph, table
 from thinwire_private.ledger import PHASES, Entry, by_layer, by_operator, total
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLOURS = ("#2563eb", "#f59e0b", "#10b981", "#ef4444", "#8b5cf6", "#06b6d4", "#84cc16", "#ec4899", "#64748b")
 HEADS = ("layer", "operator", "phase", "predicted bytes", "measured bytes", "flights", "seconds")
@@ -111,9 +113,9 @@ def write_page(outcome: Outcome, path: Path) -> None:
         ),
         heading("Bytes by layer"),
         paragraph("Offline traffic needs no image; online traffic is what a client waits for.", quiet=True),
-        figure_html(layer_figure(outcome)),
+        inline_svg(layer_figure(outcome)),
         heading("Bytes and seconds by operator"),
-        figure_html(operator_figure(outcome)),
+        inline_svg(operator_figure(outcome)),
         heading("Every layer and operator"),
         table(HEADS, entry_rows(outcome.entries), "plain"),
         heading("How it was run"),
@@ -141,56 +143,43 @@ def write_page(outcome: Outcome, path: Path) -> None:
 
 def layer_figure(outcome: Outcome) -> Figure:
     """Megabytes per layer and image, offline and online stacked."""
-    from plotly import graph_objects as go
-
     entries = [entry for entry in by_layer(outcome.entries) if entry.phase != "setup"]
     in_order = [entry.layer for entry in entries if entry.phase == "online"]  # every layer has its turn there
     busy = {entry.layer for entry in entries if entry.measured_bytes}
     layers = [layer for layer in dict.fromkeys(in_order) if layer in busy]
-    figure = go.Figure()
-    for phase, colour in (("offline", "#cbd5e1"), ("online", COLOURS[0])):
-        size = {e.layer: e.measured_bytes / outcome.images / 1e6 for e in entries if e.phase == phase}
-        values = [size.get(layer, 0) for layer in layers]
-        figure.add_bar(y=layers, x=values, orientation="h", name=phase, marker_color=colour)
-    return _styled(figure, "MB an image", max(260, 70 + 26 * len(layers)), stacked=True)
+    sizes = {(e.layer, e.phase): e.measured_bytes / outcome.images / 1e6 for e in entries}
+    figure = new_figure(9, 0.8 + 0.26 * len(layers))
+    _stacked(figure.subplots(), layers, sizes, "MB an image")
+    return _with_legend(figure)
 
 
 def operator_figure(outcome: Outcome) -> Figure:
-    """Megabytes and seconds per operator and image, side by side."""
-    from plotly.subplots import make_subplots
-
+    """Megabytes and milliseconds per operator and image, side by side."""
     entries = [entry for entry in by_operator(outcome.entries) if entry.phase != "setup"]
     names = list(dict.fromkeys(entry.operator for entry in entries if entry.measured_bytes))
-    figure = make_subplots(1, 2, shared_yaxes=True, subplot_titles=("MB an image", "milliseconds an image"))
+    sizes = {(e.operator, e.phase): e.measured_bytes / outcome.images / 1e6 for e in entries}
+    times = {(e.operator, e.phase): e.seconds / outcome.images * 1e3 for e in entries}
+    figure = new_figure(9, 0.9 + 0.3 * len(names))
+    left, right = figure.subplots(1, 2, sharey=True)
+    _stacked(left, names, sizes, "MB an image")
+    _stacked(right, names, times, "milliseconds an image")
+    return _with_legend(figure)
+
+
+def _stacked(axes: Axes, names: list[str], values: dict[tuple[str, str], float], title: str) -> None:
+    """A bar for each name, the first at the top: offline, then online."""
+    begins = [0.0] * len(names)
     for phase, colour in (("offline", "#cbd5e1"), ("online", COLOURS[0])):
-        own = {entry.operator: entry for entry in entries if entry.phase == phase}
-        sizes = [own[n].measured_bytes / outcome.images / 1e6 if n in own else 0 for n in names]
-        times = [own[n].seconds / outcome.images * 1e3 if n in own else 0 for n in names]
-        for column, values in ((1, sizes), (2, times)):
-            figure.add_bar(
-                y=names,
-                x=values,
-                orientation="h",
-                name=phase,
-                marker_color=colour,
-                showlegend=column == 1,
-                row=1,
-                col=column,
-            )
-    return _styled(figure, "", max(260, 90 + 30 * len(names)), stacked=True)
+        own = [values.get((name, phase), 0.0) for name in names]
+        axes.barh(names, own, left=begins, height=0.7, color=colour, label=phase)
+        begins = [begin + value for begin, value in zip(begins, own, strict=True)]
+    axes.set(xlabel=title, ylim=(len(names) - 0.5, -0.5))
+    bare(axes)
 
 
-def _styled(figure: Figure, axis: str, height: int, stacked: bool) -> Figure:
-    figure.update_layout(
-        barmode="stack" if stacked else "group",
-        height=height,
-        margin={"l": 10, "r": 20, "t": 30, "b": 80},
-        plot_bgcolor="#fff",
-        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
-        font={"family": "system-ui, sans-serif"},
-    )
-    figure.update_yaxes(autorange="reversed", automargin=True)
-    figure.update_xaxes(gridcolor="#eef0f3", zerolinecolor="#e5e7eb", title_text=axis)
+def _with_legend(figure: Figure) -> Figure:
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower left", ncols=2, frameon=False)
     return figure
 
 

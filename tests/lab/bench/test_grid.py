@@ -13,8 +13,16 @@ from typer.testing import CliRunner
 from forked_workers import forked_loopback
 from thinwire.errors import LabError
 from thinwire_lab.bench.cell import Cell, cells
-from thinwire_lab.bench.grid import job_of, read_records
-from thinwire_lab.bench.grid_figures import Errors, Point, means, points, spread, verdict
+from thinwire_lab.bench.grid import (
+    Errors,
+    ForecastPoint,
+    job_of,
+    means,
+    points,
+    read_records,
+    spread,
+    verdict,
+)
 from thinwire_lab.bench.grid_page import write_page
 from thinwire_lab.cli.app import make_app
 
@@ -53,7 +61,7 @@ def test_errors_are_of_what_was_measured() -> None:
     found = {point.name: point.error for point in points([record()])}
     assert found == pytest.approx({"ddp": 0.1, "gradiveq:8 sample": -0.1, "gradiveq:8 project": -0.2})
     cell = Cell("m", None, 2)
-    made = [Point(cell, "x", 100.0 + error, 100.0) for error in range(0, 101, 10)]
+    made = [ForecastPoint(cell, "x", 100.0 + error, 100.0) for error in range(0, 101, 10)]
     assert (Errors.of(made).median, Errors.of(made).ninetieth) == pytest.approx((0.5, 0.9))
     assert math.isnan(Errors.of([]).median)
 

@@ -9,18 +9,24 @@ from pathlib import Path
 import pytest
 import torch
 
-from thinwire_lab.claims.run import Result
-from thinwire_lab.claims.studies.compressed_gradients import COMPARED, CompressedGradients
-from thinwire_lab.claims.studies.convolution_gradients import SHARES, SLICE, Basis, ConvolutionGradients
-from thinwire_lab.claims.studies.ternary_gradients import TernaryGradients, errors
-from thinwire_lab.claims.studies.training import Trainings
-from thinwire_lab.claims.study import Study
+from thinwire_lab.claims.claim import ClaimStudy, Result
+from thinwire_lab.claims.gradient_studies import (
+    COMPARED,
+    SHARES,
+    SLICE,
+    Basis,
+    CompressedGradients,
+    ConvolutionGradients,
+    TernaryGradients,
+    errors,
+)
+from thinwire_lab.claims.training_studies import Trainings
 from thinwire_lab.run.recipe import Recipe
 
 RECIPE = Recipe("digits", "digits-cnn", epochs=1, steps=20, batch=16, lr=0.05, workers=2, evaluations=1)
 
 
-def perform(study: Study) -> Result:
+def perform(study: ClaimStudy) -> Result:
     [run] = study.runs(0)
     result = study.perform(run, None, lambda *_: None)
     assert "/" not in "".join(str(value) for value in run.settings.values())  # no path of this machine

@@ -8,23 +8,12 @@ from typing import Any
 
 import pytest
 
-from thinwire_lab.claims.evidence import Evidence
-from thinwire_lab.claims.judgement import Judge
-from thinwire_lab.claims.ledger import find_claim
-from thinwire_lab.claims.papers import (
-    baselines,
-    fft_errors,
-    fft_theta,
-    gradiveq_correlation,
-    gradiveq_training,
-    speed,
-    terngrad_gradients,
-    terngrad_nets,
-    terngrad_workers,
-)
-from thinwire_lab.claims.run import Measured
-from thinwire_lab.claims.studies.convolution_gradients import SHARES
-from thinwire_lab.claims.studies.training import Trainings
+from thinwire_lab.claims.claim import Evidence, Judge, Measured
+from thinwire_lab.claims.gradient_studies import SHARES
+from thinwire_lab.claims.papers import fft, gradiveq, speed, terngrad_gradients, terngrad_training
+from thinwire_lab.claims.papers.accuracy import DGC, NO_FEEDBACK
+from thinwire_lab.claims.registry import find_claim
+from thinwire_lab.claims.training_studies import Trainings
 
 
 def trained(id: str, accuracy: dict[str, float], fewer: float = 10.0) -> Evidence:
@@ -59,21 +48,21 @@ TRAININGS: Sequence[tuple[str, dict[str, float], str]] = [
     ("terngrad-adam-large-batch", {"dense": 0.15, "terngrad": 0.15}, "open: float itself has not learnt"),
     ("terngrad-clipping", {"dense": 0.15}, "open: float itself has not learnt"),
     ("terngrad-dropout", {"dense": 0.15}, "open: float itself has not learnt"),
-    ("terngrad-clipping", {terngrad_nets.UNCLIPPED: 0.85}, "reproduced"),
-    ("terngrad-clipping", {terngrad_nets.UNCLIPPED: 0.95}, "partly: clipping did not help"),
+    ("terngrad-clipping", {terngrad_training.UNCLIPPED: 0.85}, "reproduced"),
+    ("terngrad-clipping", {terngrad_training.UNCLIPPED: 0.95}, "partly: clipping did not help"),
     ("terngrad-dropout", {}, "refuted"),
-    ("fft-diminishing-theta", {fft_theta.CONSTANT: 0.8}, "reproduced"),
-    ("fft-diminishing-theta", {fft_theta.CONSTANT: 0.7, fft_theta.DIMINISHING: 0.8}, "partly"),
-    ("fft-recovery", {fft_theta.RUINED: 0.5, fft_theta.LOWERED: 0.89}, "reproduced: 98%"),
-    ("fft-recovery", {fft_theta.RUINED: 0.5, fft_theta.LOWERED: 0.6}, "refuted"),
+    ("fft-diminishing-theta", {fft.CONSTANT: 0.8}, "reproduced"),
+    ("fft-diminishing-theta", {fft.CONSTANT: 0.7, fft.DIMINISHING: 0.8}, "partly"),
+    ("fft-recovery", {fft.RUINED: 0.5, fft.LOWERED: 0.89}, "reproduced: 98%"),
+    ("fft-recovery", {fft.RUINED: 0.5, fft.LOWERED: 0.6}, "refuted"),
     ("gradiveq-qsgd", {}, "reproduced"),
-    ("gradiveq-qsgd", {gradiveq_training.CHAINED: 0.5}, "partly"),
+    ("gradiveq-qsgd", {gradiveq.CHAINED: 0.5}, "partly"),
     ("qsgd-accuracy", {}, "reproduced"),
-    ("dgc-accuracy", {baselines.DGC: 0.892}, "partly"),
-    ("dgc-accuracy", {baselines.DGC: 0.8}, "refuted: for a run of 300 steps"),
+    ("dgc-accuracy", {DGC: 0.892}, "partly"),
+    ("dgc-accuracy", {DGC: 0.8}, "refuted: for a run of 300 steps"),
     ("powersgd-rank", {"powersgd:1": 0.8}, "reproduced"),
     ("powersgd-rank", {"powersgd:1": 0.95}, "partly"),
-    ("onebit-feedback", {baselines.NO_FEEDBACK: 0.5}, "reproduced"),
+    ("onebit-feedback", {NO_FEEDBACK: 0.5}, "reproduced"),
     ("onebit-feedback", {}, "refuted"),
 ]
 
@@ -91,7 +80,7 @@ def test_workers_are_told_apart() -> None:
         else one
         for one in evidence.measured
     ]
-    judged = terngrad_workers.judge(Evidence(worse))
+    judged = terngrad_training.judge(Evidence(worse))
     assert judged.verdict == "partly: after 300 steps within the paper's -0.22 in 5 of 6 cases"
     assert "-1.00 (momentum, 16 workers)" in judged.measured
 
@@ -116,13 +105,13 @@ def dropped_out(test_loss: float, gain_of_float: float) -> Evidence:
             replace(one, result={**one.result, "accuracy": accuracy, "test_loss": test_loss})
             for one in trained("terngrad-dropout", {}).measured
             for gain in [gains[one.settings["codec"]]]
-            for accuracy in [0.5 + gain * (one.settings["model"] == terngrad_nets.LITTLE_DROPOUT)]
+            for accuracy in [0.5 + gain * (one.settings["model"] == terngrad_training.LITTLE_DROPOUT)]
         ]
     )
 
 
 def test_dropout_needs_something_to_regularise() -> None:
-    judge = terngrad_nets.judge_dropout
+    judge = terngrad_training.judge_dropout
     assert judge(dropped_out(1.5, gain_of_float=0.0)).verdict == "reproduced"
     assert judge(dropped_out(1.5, gain_of_float=0.03)).verdict == "partly: it helps float as much"
     assert judge(dropped_out(0.9, gain_of_float=0.0)).verdict.startswith("partly: float was not overfitted")
@@ -159,7 +148,7 @@ def correlated(fresh: float, old: float, others: float, shuffled: float) -> Evid
     def energies(share: float) -> dict[str, float]:
         return {f"{s:g}": share for s in SHARES}
 
-    ages = {str(age): energies(fresh if age == 1 else old) for age in gradiveq_correlation.AGES}
+    ages = {str(age): energies(fresh if age == 1 else old) for age in gradiveq.AGES}
     layer = {"by_age": ages, "other_slices": energies(others), "shuffled": energies(shuffled)}
     layer |= {"fresh_by_age": {age: energies(fresh) for age in ages}, "same_slices": energies(fresh)}
     return Evidence([Measured({}, seed, {"layers": {"conv": layer}}) for seed in (0, 1)])
@@ -169,13 +158,13 @@ def test_correlation() -> None:
     good, bad = correlated(0.95, 0.94, 0.94, 0.13), correlated(0.2, 0.05, 0.05, 0.13)
     middle = correlated(0.6, 0.2, 0.5, 0.13)
     judges = (
-        gradiveq_correlation.judge_correlation,
-        gradiveq_correlation.judge_time,
-        gradiveq_correlation.judge_space,
+        gradiveq.judge_correlation,
+        gradiveq.judge_time,
+        gradiveq.judge_space,
     )
     assert [judge(good).word for judge in judges] == ["reproduced"] * 3
     assert [judge(bad).word for judge in judges] == ["refuted"] * 3
-    assert gradiveq_correlation.judge_correlation(middle).verdict.startswith("partly: correlated, but")
+    assert gradiveq.judge_correlation(middle).verdict.startswith("partly: correlated, but")
 
 
 def compressed(fft: float, rangefloat: float) -> Evidence:
@@ -192,12 +181,12 @@ def compressed(fft: float, rangefloat: float) -> Evidence:
 
 
 @pytest.mark.parametrize(
-    ("fft", "rangefloat", "words"),
+    ("fft_error", "rangefloat", "words"),
     [(0.4, 0.01, "reproduced reproduced"), (0.7, 0.03, "partly refuted"), (1.5, 0.03, "refuted refuted")],
 )
-def test_errors_and_formats(fft: float, rangefloat: float, words: str) -> None:
-    evidence = compressed(fft, rangefloat)
-    judges = (fft_errors.judge_errors, fft_errors.judge_formats)
+def test_errors_and_formats(fft_error: float, rangefloat: float, words: str) -> None:
+    evidence = compressed(fft_error, rangefloat)
+    judges = (fft.judge_errors, fft.judge_formats)
     assert " ".join(judge(evidence).word for judge in judges) == words
 
 

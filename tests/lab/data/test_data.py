@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from thinwire.errors import LabError
-from thinwire_lab.data import Split, Task, cifar, load_task, open_task
-from thinwire_lab.data.folder import Remote, default_folder, download
-from thinwire_lab.data.idx import read_idx
-from thinwire_lab.data.shakespeare import CONTEXT
+from thinwire_lab.data import Split, Task, load_task, open_task
+from thinwire_lab.data import sets as cifar
+from thinwire_lab.data.sets import CONTEXT, read_idx
+from thinwire_lab.data.task import Remote, default_folder, download
 
 
 def silent(text: str) -> None:

@@ -16,11 +16,9 @@ from typing import Any
 import pytest
 
 from thinwire.errors import LabError
-from thinwire_lab.net.counted_run import run_counted
-from thinwire_lab.net.counters import Counters, read_counters
-from thinwire_lab.net.janitor import sweep
-from thinwire_lab.net.netlab import Netlab, available
-from thinwire_lab.process.ending import ProcessFailed
+from thinwire_lab.net.iproute import InterfaceCounters, read_counters, sweep
+from thinwire_lab.net.netlab import Netlab, available, run_counted
+from thinwire_lab.process import ProcessFailed
 
 OBSTACLE = available()
 needs_netlab = pytest.mark.skipif(OBSTACLE is not None, reason=f"netlab cannot run here: {OBSTACLE}")
@@ -139,7 +137,7 @@ class TestLinks:
 
     def test_a_process_reads_the_counters_of_its_own_host(self, lab: Netlab) -> None:
         code = (
-            "from thinwire_lab.net.counters import read_counters as r; print(r() == r('eth0'), r().tx_bytes)"
+            "from thinwire_lab.net.iproute import read_counters as r; print(r() == r('eth0'), r().tx_bytes)"
         )
         transfer(lab, 100_000)
         process = lab.popen(1, [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -308,6 +306,6 @@ class TestRefusals:
 
 
 def test_counters_subtract() -> None:
-    passed = Counters(1000, 10, 500, 5) - Counters(100, 1, 50, 2)
-    assert passed == Counters(900, 9, 450, 3)
+    passed = InterfaceCounters(1000, 10, 500, 5) - InterfaceCounters(100, 1, 50, 2)
+    assert passed == InterfaceCounters(900, 9, 450, 3)
     assert passed.tx_payload_bytes == 900 - 66 * 9

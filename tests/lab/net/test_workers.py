@@ -11,7 +11,7 @@ import pytest
 from thinwire.errors import LabError
 from thinwire_lab.net.network import PIPES
 from thinwire_lab.net.workers import parse_row, worker_rows
-from thinwire_lab.process.supervisor import Supervisor
+from thinwire_lab.process import Supervisor
 
 
 def say(**row: Any) -> str:

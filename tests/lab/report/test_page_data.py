@@ -11,15 +11,13 @@ import pytest
 from made_runs import made_record
 
 from thinwire.errors import LabError
-from thinwire_lab.report.colours import colours
-from thinwire_lab.report.comparison import compare
-from thinwire_lab.report.headline_picture import write_headline_picture
-from thinwire_lab.report.merged import merge
+from thinwire_lab.report.costs import stage_history
+from thinwire_lab.report.drawing import colours
 from thinwire_lab.report.page_data import page_data
+from thinwire_lab.report.pictures import write_headline_picture
 from thinwire_lab.report.record import Record
 from thinwire_lab.report.run_report import verdict
-from thinwire_lab.report.stage_history import stage_history
-from thinwire_lab.report.title import title_of
+from thinwire_lab.report.summary import compare_outcomes, merge, title_of
 
 
 def test_no_two_codecs_share_a_colour() -> None:
@@ -115,12 +113,12 @@ def test_a_title_of_many_codecs_is_short() -> None:
 def test_of_many_codecs_the_thriftiest_is_told() -> None:
     record = made_record(("ddp", "terngrad", "topk:0.01", "sign"))
     outcomes = [replace(o, score=0.5) if o.asked == "sign" else o for o in record.outcomes]
-    assert verdict(compare(outcomes)).startswith("topk:0.01 sent 24.0x fewer bytes than ddp")
+    assert verdict(compare_outcomes(outcomes)).startswith("topk:0.01 sent 24.0x fewer bytes than ddp")
 
 
 def test_records_with_other_seeds_are_one() -> None:
     merged = merge({"a": made_record(seeds=(0,)), "b": made_record(("ddp", "sign"), seeds=(1,))})
-    assert [(line.codec, line.seeds) for line in compare(merged.outcomes)] == [
+    assert [(line.codec, line.seeds) for line in compare_outcomes(merged.outcomes)] == [
         ("ddp", 2),
         ("terngrad", 1),
         ("sign", 1),
@@ -130,7 +128,7 @@ def test_records_with_other_seeds_are_one() -> None:
 
 def test_the_same_run_twice_is_told_apart_by_its_folder() -> None:
     merged = merge({"a": made_record(), "b": made_record(("sign", "terngrad"))})
-    assert [line.codec for line in compare(merged.outcomes)] == [
+    assert [line.codec for line in compare_outcomes(merged.outcomes)] == [
         "ddp",
         "terngrad (a)",
         "sign",
@@ -140,7 +138,7 @@ def test_the_same_run_twice_is_told_apart_by_its_folder() -> None:
 
 def test_a_codec_without_a_seed_of_the_baseline_is_compared_all_the_same() -> None:
     merged = merge({"a": made_record(("ddp",), seeds=(0,)), "b": made_record(("x", "sign"), seeds=(5,))})
-    assert compare(merged.outcomes)[-1].ratio == pytest.approx(12)
+    assert compare_outcomes(merged.outcomes)[-1].ratio == pytest.approx(12)
 
 
 def test_runs_of_two_tasks_share_no_page() -> None:

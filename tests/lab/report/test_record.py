@@ -12,11 +12,9 @@ from made_runs import made_record
 
 from thinwire.errors import LabError
 from thinwire_lab.report import record as record_module
-from thinwire_lab.report.comparison import compare
-from thinwire_lab.report.outcome import outcome_from_rows
-from thinwire_lab.report.record import Record, make_folder, read_record, write_record
+from thinwire_lab.report.record import Record, make_folder, outcome_from_rows, read_record, write_record
 from thinwire_lab.report.run_report import sources, verdict, write_report
-from thinwire_lab.report.tables import byte_count, headline, pace
+from thinwire_lab.report.summary import byte_count, compare_outcomes, headline, pace
 from thinwire_lab.spread import Spread
 
 
@@ -26,7 +24,7 @@ def record() -> Record:
 
 
 def test_comparison_takes_ratios_within_a_seed(record: Record) -> None:
-    ddp, terngrad = compare(record.outcomes)
+    ddp, terngrad = compare_outcomes(record.outcomes)
     assert (ddp.codec, ddp.ratio, ddp.speedup.mean, ddp.seeds) == ("ddp", 1.0, 1.0, 2)
     assert terngrad.ratio == pytest.approx(12)
     assert terngrad.speedup.mean == pytest.approx((100 / 20 + 101 / 21) / 2)
@@ -35,7 +33,7 @@ def test_comparison_takes_ratios_within_a_seed(record: Record) -> None:
 
 
 def test_table_and_verdict(record: Record) -> None:
-    lines = compare(record.outcomes)
+    lines = compare_outcomes(record.outcomes)
     heads, rows = headline(lines)
     assert heads == ["codec", "accuracy %", "bytes/step", "ratio", "ms/step", "speed-up"]
     assert rows[0] == ["ddp", "95.50 ± 0.71", "1.20 MB", "1.0x", "100.5 ± 0.7", "1.00x ± 0.00"]
@@ -67,7 +65,7 @@ def test_sources_of_bytes_are_told_apart(record: Record) -> None:
 
 
 def test_single_codec_is_set_against_fp32(record: Record) -> None:
-    lines = compare([outcome for outcome in record.outcomes if outcome.asked == "terngrad"])
+    lines = compare_outcomes([outcome for outcome in record.outcomes if outcome.asked == "terngrad"])
     heads, rows = headline(lines)
     assert "speed-up" not in heads
     assert rows == [["terngrad", "95.50 ± 0.71", "100 kB", "13.0x", "20.5 ± 0.7"]]

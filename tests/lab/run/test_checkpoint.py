@@ -11,9 +11,14 @@ import pytest
 import torch
 
 from thinwire.errors import LabError
-from thinwire_lab.run.checkpoint import Checkpoint, check_same_run, read_checkpoint, write_checkpoint
-from thinwire_lab.run.checkpoint_options import CheckpointOptions
-from thinwire_lab.run.recipes import digits
+from thinwire_lab.run.checkpoint import (
+    Checkpoint,
+    CheckpointOptions,
+    check_same_run,
+    read_checkpoint,
+    write_checkpoint,
+)
+from thinwire_lab.run.recipe import digits
 
 
 @pytest.fixture

@@ -13,13 +13,11 @@ import pytest
 from forked_workers import forked_loopback
 from thinwire.errors import LabError
 from thinwire.plans.wire_version import WIRE_VERSION
-from thinwire_lab.report.outcome import Outcome, Row, outcome_from_rows
-from thinwire_lab.report.record import Record
+from thinwire_lab.report.record import Record, Row, RunOutcome, outcome_from_rows
 from thinwire_lab.run.progress import Silent
-from thinwire_lab.run.recipe import Recipe
-from thinwire_lab.run.recipes import digits
-from thinwire_lab.run.records import Records, Settings
-from thinwire_lab.run.session import Session, grid
+from thinwire_lab.run.recipe import Recipe, digits
+from thinwire_lab.run.records import RunRecords, RunSettings
+from thinwire_lab.run.session import TrainingSession, grid
 
 STEPS: list[Row] = [
     {"row": "step", "step": step, "epoch": step / 10, "seconds": step / 2, "loss": 1 / step}
@@ -40,19 +38,19 @@ RESULT: Row = {
     "report": None,
 }
 ROWS = [*STEPS, EVALUATION, RESULT]
-SETTINGS = Settings(digits(), "loopback")
+SETTINGS = RunSettings(digits(), "loopback")
 
 
-def made(codec: str = "terngrad") -> Outcome:
+def made(codec: str = "terngrad") -> RunOutcome:
     return outcome_from_rows(f"{codec}, seed 0", codec, codec, 0, "accuracy", ROWS)
 
 
 @pytest.fixture
-def records(tmp_path: Path) -> Records:
-    return Records(tmp_path / "records.jsonl")
+def records(tmp_path: Path) -> RunRecords:
+    return RunRecords(tmp_path / "records.jsonl")
 
 
-def test_what_was_added_is_found(records: Records) -> None:
+def test_what_was_added_is_found(records: RunRecords) -> None:
     assert records.find(SETTINGS) is None
     records.add(SETTINGS, made(), ROWS)
     assert records.find(SETTINGS) == (made(), [*STEPS, EVALUATION])
@@ -66,7 +64,7 @@ def test_what_was_added_is_found(records: Records) -> None:
         assert records.find(other) is None
 
 
-def test_a_line_says_what_made_it(records: Records) -> None:
+def test_a_line_says_what_made_it(records: RunRecords) -> None:
     records.add(SETTINGS, made(), ROWS)
     [line] = [json.loads(line) for line in records.path.read_text().splitlines()]
     assert set(line) == {"settings", "commit", "made", "result", "rows"}
@@ -75,7 +73,7 @@ def test_a_line_says_what_made_it(records: Records) -> None:
 
 
 def test_a_run_of_an_older_wire_version_counts_while_the_bytes_of_its_codec_are_the_same(
-    records: Records,
+    records: RunRecords,
 ) -> None:
     """Version 3 changed fp16 alone."""
     fp16 = replace(SETTINGS, recipe=replace(digits(), codec="topk:0.01 >> fp16"))
@@ -85,7 +83,7 @@ def test_a_run_of_an_older_wire_version_counts_while_the_bytes_of_its_codec_are_
     assert len(records.runs()) == 1
 
 
-def test_the_later_of_two_counts(records: Records) -> None:
+def test_the_later_of_two_counts(records: RunRecords) -> None:
     records.add(SETTINGS, made(), ROWS)
     records.add(SETTINGS, replace(made(), score=0.5), ROWS)
     found = records.find(SETTINGS)
@@ -93,7 +91,7 @@ def test_the_later_of_two_counts(records: Records) -> None:
     assert found[0].score == 0.5
 
 
-def test_a_writer_that_was_killed_leaves_no_harm(records: Records) -> None:
+def test_a_writer_that_was_killed_leaves_no_harm(records: RunRecords) -> None:
     records.add(SETTINGS, made(), ROWS)
     whole = records.path.read_text()
     records.path.write_text(whole + whole[:100])
@@ -104,7 +102,7 @@ def test_a_writer_that_was_killed_leaves_no_harm(records: Records) -> None:
     assert records.find(second) == (made("sign"), [*STEPS, EVALUATION])
 
 
-def test_recipes_of_a_later_thinwire_are_other_runs(records: Records) -> None:
+def test_recipes_of_a_later_thinwire_are_other_runs(records: RunRecords) -> None:
     records.add(SETTINGS, made(), ROWS)
     line = json.loads(records.path.read_text())
     line["settings"]["recipe"]["news"] = 1
@@ -112,12 +110,12 @@ def test_recipes_of_a_later_thinwire_are_other_runs(records: Records) -> None:
     assert records.find(SETTINGS) is None
 
 
-def test_damage_has_a_sentence(records: Records) -> None:
+def test_damage_has_a_sentence(records: RunRecords) -> None:
     records.path.write_text('{"settings": {}}\n')
     with pytest.raises(LabError, match="is damaged in line 1: delete that line"):
         records.check()
     with pytest.raises(LabError, match="for --records does not exist"):
-        Records(records.path.parent / "no" / "records.jsonl").check()
+        RunRecords(records.path.parent / "no" / "records.jsonl").check()
 
 
 @pytest.fixture
@@ -143,7 +141,9 @@ def test_a_session_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     def run(*codecs: str) -> Record:
         file = tmp_path / "study.jsonl"
-        session = Session("", "study", grid(recipe, codecs, 1), tmp_path, network="loopback", records=file)
+        session = TrainingSession(
+            "", "study", grid(recipe, codecs, 1), tmp_path, network="loopback", records=file
+        )
         return session.run(Silent())[0]
 
     run("terngrad")

@@ -14,13 +14,11 @@ import pytest
 from forked_workers import forked_loopback
 from thinwire.errors import LabError
 from thinwire_lab.data import Task, load_task
-from thinwire_lab.net.network import Hosts, Loopback, Network, open_network
-from thinwire_lab.report.outcome import Outcome
-from thinwire_lab.run.checkpoint_options import CheckpointOptions
-from thinwire_lab.run.launch import launch, shared_task
-from thinwire_lab.run.recipe import Recipe
-from thinwire_lab.run.recipes import digits
-from thinwire_lab.run.training_job import TrainingJob
+from thinwire_lab.net.network import Hosts, LabNetwork, Loopback, open_network
+from thinwire_lab.report.record import RunOutcome
+from thinwire_lab.run.checkpoint import CheckpointOptions
+from thinwire_lab.run.launch import TrainingJob, launch, shared_task
+from thinwire_lab.run.recipe import Recipe, digits
 
 WORKERS = 2
 
@@ -43,8 +41,8 @@ def short(codec: str, **changes: Any) -> Recipe:
 @pytest.fixture
 def run(task: Task, task_folder: Path):
     def run(
-        recipe: Recipe, options: CheckpointOptions | None = None, network: Network | None = None
-    ) -> tuple[Outcome, list[dict]]:
+        recipe: Recipe, options: CheckpointOptions | None = None, network: LabNetwork | None = None
+    ) -> tuple[RunOutcome, list[dict]]:
         return launch(recipe, task, task_folder, network or Loopback(None), lambda row: None, options)
 
     return run

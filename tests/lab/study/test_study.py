@@ -14,17 +14,30 @@ from torch import Tensor
 from thinwire.errors import LabError
 from thinwire.tensors.layout import Layout
 from thinwire.tensors.spec import Spec
-from thinwire_lab.study.correlation import bin_energies, captured_in_frequency, captured_in_place, lag1
-from thinwire_lab.study.errors import Error, find_errors
-from thinwire_lab.study.fit import fit
-from thinwire_lab.study.formats import FORMATS, cast, measure_formats, power_of_two, uniform
-from thinwire_lab.study.methods import METHODS, read_methods
-from thinwire_lab.study.probe import passed_through, planned_bits
-from thinwire_lab.study.recording import MOMENTS, WINDOW, record
-from thinwire_lab.study.snapshot import Snapshot, relative_error
-from thinwire_lab.study.subject import read_subjects
-from thinwire_lab.study.tables import markdown
-from thinwire_lab.study.verdict import duels, verdict
+from thinwire_lab.study.errors import (
+    FORMATS,
+    MethodError,
+    bin_energies,
+    captured_in_frequency,
+    captured_in_place,
+    cast,
+    find_errors,
+    lag1,
+    measure_formats,
+    power_of_two,
+    uniform,
+)
+from thinwire_lab.study.findings import duels, markdown, verdict
+from thinwire_lab.study.methods import (
+    METHODS,
+    Snapshot,
+    fit_method,
+    passed_through,
+    planned_bits,
+    read_methods,
+    relative_error,
+)
+from thinwire_lab.study.subject import MOMENTS, WINDOW, read_subjects, record
 
 STEPS = 60
 
@@ -109,7 +122,7 @@ def test_a_run_that_does_not_learn_is_warned_of() -> None:
 @pytest.mark.parametrize("target", [1.6, 2.0, 4.0])
 def test_fits_meet_their_targets_or_say_their_own_bits(name: str, target: float) -> None:
     late = digits()[-1]
-    own = fit(METHODS[name], late.layout, target, len(late.before))
+    own = fit_method(METHODS[name], late.layout, target, len(late.before))
     if name == "terngrad":
         assert own.bits == pytest.approx(1.6, rel=0.01)
         assert own.meets == (target == 1.6)
@@ -125,7 +138,7 @@ def test_fits_meet_their_targets_or_say_their_own_bits(name: str, target: float)
 def test_more_bits_err_less(name: str) -> None:
     window = 20
     late = replace(digits()[-1], before=digits()[-1].before[-window:])
-    rungs = [fit(METHODS[name], late.layout, target, window) for target in (2.0, 6.0)]
+    rungs = [fit_method(METHODS[name], late.layout, target, window) for target in (2.0, 6.0)]
     found = [
         relative_error(late.gradient, passed_through(own.codec, late, window * METHODS[name].learns))
         for own in rungs
@@ -262,4 +275,4 @@ def test_rows_are_json() -> None:
     finding = find_errors(digits()[0], read_methods("terngrad"), (1.6,))
     assert [row["row"] for row in finding.rows()] == ["snapshot", "error", "layer", "layer"]
     json.dumps(finding.rows())
-    assert isinstance(finding.errors[0], Error)
+    assert isinstance(finding.errors[0], MethodError)

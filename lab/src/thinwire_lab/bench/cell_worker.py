@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import sys
 import time
 import warnings
@@ -17,25 +18,28 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
+from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 import thinwire as tw
 from thinwire.codecs.catalog import parse
 from thinwire.groups.torch import TorchGroup
 from thinwire.perf.calibration import Calibration
-from thinwire.perf.measured import forecast_measured
+from thinwire.perf.compute import Compute
+from thinwire.perf.measured import bucket_layers, forecast_measured
+from thinwire.perf.network import Layer
 from thinwire.perf.probe import probe_codecs, probe_link
 from thinwire.perf.step import StepTimes
+from thinwire.plans.model import Model, parameter_names
 from thinwire.plans.plan import HORIZON
-from thinwire_lab.bench.cell import AGAIN, AUTO, AUTO_QUALITY, BASE, CellJob, Record
-from thinwire_lab.bench.floor import Floor, FloorTraining
-from thinwire_lab.bench.timing import timed
-from thinwire_lab.models import model_card
-from thinwire_lab.net.rendezvous import PEER_TIMEOUT, join, leave
+from thinwire_lab.bench.cell import AGAIN, AUTO, AUTO_QUALITY, BASE, CellJob, Record, timed
+from thinwire_lab.models import ModelCard, model_card
+from thinwire_lab.net.workers import PEER_TIMEOUT, join, leave
 from thinwire_lab.run.ddp_exchange import attach, is_pytorch
 from thinwire_lab.spread import Spread, ratios
 
+WARM_UP_STEPS = 3  # DDP makes its buckets anew after the first
 LONG_S = 0.7
 DECIDE_STEPS = 80  # `auto` must have decided by then
 RARE = 0.01  # phases of a smaller share of the steps are walked through, not timed
@@ -43,11 +47,93 @@ CPU = torch.device("cpu")
 
 
 @dataclass
-class Variant:
+class BackwardWatch:
+    """What the hook sees of one backward pass: the buckets by the names of their tensors, and the times."""
+
+    names: dict[int, str]
+    buckets: list[list[str]] = field(default_factory=list)
+    seen_s: list[float] = field(default_factory=list)
+
+    def clear(self) -> None:
+        self.buckets.clear()
+        self.seen_s.clear()
+
+
+def watch(state, bucket):  # type: ignore[no-untyped-def]  # DDP compares annotations with the real classes
+    """A hook that sends nothing: a bucket is done when it is ready."""
+    state.seen_s.append(time.perf_counter())
+    state.buckets.append([state.names[id(p)] for p in bucket.parameters()])
+    future: torch.futures.Future[Tensor] = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
+watch.__annotations__ = {"bucket": GradBucket, "return": torch.futures.Future[Tensor]}
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Compute while all workers run, and DDP's buckets in the order in which they are ready."""
+
+    compute: Compute
+    buckets: tuple[tuple[Layer, ...], ...]
+
+
+class FloorTraining:
+    """A model under DDP whose buckets go nowhere."""
+
+    def __init__(self, card: ModelCard, batch: int) -> None:
+        net = card.build(seed=0)
+        self.model = DistributedDataParallel(net)
+        self.watch = BackwardWatch(parameter_names(net))
+        self.model.register_comm_hook(self.watch, watch)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
+        self.batch, self.seen = batch, list[list[float]]()
+        self.x, self.y = card.example(batch, seed=dist.get_rank())
+
+    def step(self) -> list[float]:
+        """Seconds of the whole step, of its backward pass, and from that pass's start to each bucket."""
+        self.watch.clear()
+        start = time.perf_counter()
+        self.optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(self.model(self.x).flatten(0, -2), self.y.flatten())
+        begin = time.perf_counter()
+        torch.autograd.backward(loss)
+        end = time.perf_counter()
+        self.optimizer.step()
+        ready = [seen - begin for seen in self.watch.seen_s]
+        return [time.perf_counter() - start, end - begin, *ready]
+
+    def warm_up(self) -> None:
+        for _ in range(WARM_UP_STEPS):
+            self.step()
+
+    def turn(self) -> None:
+        """Some steps that all workers begin together; the first is not counted, because its caches are cold.
+
+        Each number is that of the slowest worker.
+        """
+        for turn in range(3):
+            dist.barrier()
+            own = torch.tensor(self.step(), dtype=torch.float64)
+            if turn:
+                dist.all_reduce(own, op=dist.ReduceOp.MAX)
+                self.seen.append(own.tolist())
+
+    def floor(self) -> Floor:
+        """Medians over all turns."""
+        whole, backward, *ready = (statistics.median(column) for column in zip(*self.seen, strict=True))
+        compute = Compute(self.batch, whole - backward, backward, tuple(ready), "measured, no exchange")
+        model = Model.of(self.model.module)
+        return Floor(compute, bucket_layers(model, self.watch.buckets))
+
+
+@dataclass
+class TimedPhase:
     """A hook, or one phase of it: a training that it shares with its other phases, and its times."""
 
     name: str
-    training: Training
+    training: CellTraining
     first: int | None = None  # the engine goes to this step: phases go by it
     share: float = 1.0  # of all steps
     times: list[float] = field(default_factory=list)
@@ -56,9 +142,9 @@ class Variant:
     clock_ms: dict[str, float] = field(default_factory=dict)  # where the exchange's time went, last turn
 
     def turn(self) -> float:
-        """The mean of some steps one behind the other, as in training; the first of them is not counted.
+        """The mean of some consecutive steps, as in training; the first is not counted.
 
-        What others did before it has emptied the caches. Of long steps one is enough, that is no matter then.
+        Other hooks ran before it, so its caches are cold. If steps are long, one is enough and is counted.
         """
         if self.last_s < LONG_S:
             self.last_s, _ = timed(self.step)
@@ -75,7 +161,7 @@ class Variant:
         self.training.step()
 
 
-class Training:
+class CellTraining:
     """A model under one hook, with its optimizer and its batch."""
 
     def __init__(self, hook: str, model: str, batch: int, quality: str = AUTO_QUALITY) -> None:
@@ -113,7 +199,7 @@ class Training:
 
 
 def main(path: Path) -> None:
-    """Every worker; rank 0 prints the cell's record."""
+    """Runs in every worker; rank 0 prints the record of the cell."""
     warnings.simplefilter("ignore")  # a codec that leaves a small model dense is what the grid wants to see
     job = CellJob.from_json(json.loads(path.read_text()))
     meet(path)
@@ -132,7 +218,7 @@ def main(path: Path) -> None:
 
 
 def meet(path: Path) -> None:
-    """Through netlab's first host, where there is one: thinwire then knows over which of its addresses."""
+    """Joins the group, through the first host of netlab if there is one, whose network thinwire then uses."""
     if "MASTER_ADDR" not in os.environ:
         join(path)
         return
@@ -140,10 +226,10 @@ def meet(path: Path) -> None:
     dist.init_process_group("gloo", init_method="env://", timeout=PEER_TIMEOUT)
 
 
-def _floor(job: CellJob, variants: list[Variant]) -> Floor:
-    """A step without exchange, measured between the first turns of all hooks, which are not.
+def _floor(job: CellJob, variants: list[TimedPhase]) -> Floor:
+    """A step without exchange, measured between the first turns of all hooks, whose times are not used.
 
-    By itself it would be some percent quicker: in the timed turns too, others have used caches and memory.
+    Measured alone it would be a few percent faster: in the timed turns other hooks use the caches as well.
     """
     training = FloorTraining(model_card(job.model), job.batch)
     training.warm_up()
@@ -164,7 +250,7 @@ def _calibration(job: CellJob) -> Calibration:
 
 
 def _forecast(job: CellJob, floor: Floor, calibration: Calibration) -> dict[str, StepTimes]:
-    """By name of hook, or of hook and phase."""
+    """Forecast milliseconds by name of the hook, or of hook and phase."""
     codecs = [BASE, *job.codecs]
     made = forecast_measured(codecs, floor.buckets, job.workers, calibration, floor.compute)
     return {
@@ -179,24 +265,24 @@ def _phase_name(hook: str, phase: str) -> str:
     return f"{hook} {phase.split()[0]}" if phase.strip() else hook
 
 
-def _variants(job: CellJob) -> tuple[list[Variant], Record]:
-    """All hooks, walked through the phases that later ones learn from."""
-    found: list[Variant] = []
+def _variants(job: CellJob) -> tuple[list[TimedPhase], Record]:
+    """All hooks, after the steps of earlier phases, from which later phases learn."""
+    found: list[TimedPhase] = []
     notes: Record = {}
 
     for hook in (BASE, AGAIN, *job.codecs, *job.others):
-        training = Training(hook, job.model, job.batch)
+        training = CellTraining(hook, job.model, job.batch)
         phases = {} if hook in (BASE, AGAIN, AUTO) or is_pytorch(hook) else _phases(hook)
         if hook == AUTO:
             notes["auto"] = {"steps": training.decide(), "report": str(training.compressor.report())}
         if len(phases) < 2:
-            found.append(Variant(hook, training))
+            found.append(TimedPhase(hook, training))
             continue
         for first, _ in phases.values():
             training.go_to(first)
             training.step()
         found += [
-            Variant(_phase_name(hook, phase), training, first, share)
+            TimedPhase(_phase_name(hook, phase), training, first, share)
             for phase, (first, share) in phases.items()
             if share >= RARE
         ]
@@ -204,14 +290,14 @@ def _variants(job: CellJob) -> tuple[list[Variant], Record]:
 
 
 def _phases(hook: str) -> dict[str, tuple[int, float]]:
-    """Of every phase of a codec its first step and its share of all steps."""
+    """The first step of every phase of a codec, and its share of all steps."""
     codec = parse(hook)
     names = [codec.phase(step) for step in range(HORIZON)]
     return {name: (names.index(name), names.count(name) / HORIZON) for name in dict.fromkeys(names)}
 
 
-def take_turns(variants: Sequence[Variant], seconds: float, min_repeats: int, max_repeats: int) -> int:
-    """Every hook one step, then again, until the time is up: all workers stop after the same turn."""
+def take_turns(variants: Sequence[TimedPhase], seconds: float, min_repeats: int, max_repeats: int) -> int:
+    """Runs the hooks in turn until the time is up; all workers stop after the same turn."""
     begin = time.perf_counter()
     turn = 0
     while True:
@@ -225,8 +311,8 @@ def take_turns(variants: Sequence[Variant], seconds: float, min_repeats: int, ma
             return turn
 
 
-def measured(variants: Sequence[Variant]) -> Record:
-    """What every record says of the variants it timed."""
+def measured(variants: Sequence[TimedPhase]) -> Record:
+    """The fields of a record about the phases that were timed."""
     times = {variant.name: variant.times for variant in variants}
     spreads = {name: Spread.of(1e3 * s for s in values) for name, values in times.items()}
     return {
@@ -239,7 +325,7 @@ def measured(variants: Sequence[Variant]) -> Record:
 
 
 def _record(
-    floor: Floor, calibration: Calibration, forecasts: dict[str, StepTimes], variants: list[Variant]
+    floor: Floor, calibration: Calibration, forecasts: dict[str, StepTimes], variants: list[TimedPhase]
 ) -> Record:
     return {
         "forecast_ms": {name: round(1e3 * one.step_s, 3) for name, one in forecasts.items()},
@@ -252,7 +338,7 @@ def _record(
 
 
 def all_ranks(mine: bool) -> bool:
-    """Whether it is so on all ranks."""
+    """Whether `mine` is true on all ranks."""
     flag = torch.tensor(int(mine))
     dist.all_reduce(flag, op=dist.ReduceOp.MIN)
     return bool(flag.item())

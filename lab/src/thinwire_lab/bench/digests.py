@@ -29,7 +29,7 @@ from thinwire.plans.policy import Policy
 from thinwire.tensors.layout import Layout
 from thinwire.tensors.spec import Spec
 from thinwire.texts.names import CODECS
-from thinwire_lab.run.codec_choice import read_codec_choice
+from thinwire_lab.run.recipe import read_codec_choice
 
 WORLDS = (1, 2, 4)
 STEPS = 30
@@ -127,14 +127,14 @@ def _step(engine: Engine, step: int) -> bytes:
 
 
 def made(spec: Spec, step: int, rank: int) -> Tensor:
-    """A gradient with long tails, made of integers: no CPU computes it in another way."""
+    """A gradient with long tails, made of integers, so that every CPU computes the same bits."""
     seed = 1_000_003 * step + 1009 * rank + sum(spec.shape)
     whole = torch.randint(-1024, 1025, (spec.numel,), generator=torch.Generator().manual_seed(seed))
     return (whole**3).to(torch.float32) / 2**32
 
 
 def _saved(state: Mapping[str, Any]) -> dict[str, Any]:
-    """As a file gives it back."""
+    """The state after being saved to a file and loaded."""
     file = io.BytesIO()
     torch.save(state, file)
     file.seek(0)

@@ -1,14 +1,12 @@
-"""The grid: cells run one after the other; each that is finished is one line of a file."""
+"""The grid: cells run one after the other, each recorded; errors of forecasts, and what `auto` gains."""
 
 from __future__ import annotations
 
-import json
-import subprocess
+import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import thinwire
 from thinwire.errors import LabError
@@ -19,9 +17,12 @@ from thinwire_lab.bench.step import check_hooks
 from thinwire_lab.models import model_card
 from thinwire_lab.net.network import LOOPBACK, NETLAB, open_network
 from thinwire_lab.net.workers import run_workers
+from thinwire_lab.records import RecordFile, commit
 
 RECORDS = Path("docs/records/grid.jsonl")
 Told = Callable[[Cell, Record], None]  # how far a cell is
+SLOWER = 0.05  # than DDP, beyond the spread: what auto may be
+WORSE = 0.10  # than the best single codec, beyond the spread
 
 
 def job_of(
@@ -33,7 +34,7 @@ def job_of(
     max_repeats: int,
     probe_s: float = 1.5,
 ) -> CellJob:
-    """What the workers of a cell are told, checked before any of them is started."""
+    """The job of the workers of a cell, checked before any of them is started."""
     model_card(cell.model)
     check_hooks([*codecs, *(hook for hook in others if hook != AUTO)])
     if cell.workers < 2:
@@ -46,7 +47,7 @@ def job_of(
 
 
 def run_cell(cell: Cell, job: CellJob, told: Told) -> Record:
-    """Shaped by netlab's kernel, or unshaped over loopback: a link that is only emulated slows no DDP."""
+    """Runs a cell over netlab, or over loopback without a rate: an emulated link would not slow DDP."""
     begin = time.perf_counter()
     with open_network(cell.rate, cell.workers, LOOPBACK if cell.rate is None else NETLAB) as network:
         for row in run_workers("thinwire_lab.bench.cell_worker", asdict(job), network, cell.workers):
@@ -76,48 +77,106 @@ def run_grid(wanted: Sequence[tuple[Cell, CellJob]], path: Path, again: bool, to
         if cell in known:
             continue
         record = run_cell(cell, job, told)
-        append(path, record)
+        RecordFile(path).append(record)
         yield record
 
 
-def append(path: Path, record: Record) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
-    except OSError as error:
-        raise LabError(f"{path} cannot be written ({error.strerror}): give another --records") from error
-
-
 def read_records(path: Path) -> list[Record]:
-    """The last record of every cell; a line that was cut off is passed over, its cell is run again."""
-    if not path.exists():
-        return []
-    found: dict[Cell, Record] = {}
-    for line in path.read_text().splitlines():
-        record = _parsed(line)
-        if record is not None:
-            found[Cell.of(record)] = record
-    return list(found.values())
+    """The last record of every cell; damaged lines are passed over, their cells are run again."""
+    found = RecordFile(path).read(lambda record: (Cell.of(record), dict(record)), skip_damaged=True)
+    return list(dict(found).values())
 
 
-def _parsed(line: str) -> Record | None:
-    try:
-        record: Any = json.loads(line)
-        Cell.of(record)
-    except (ValueError, KeyError, TypeError):
+@dataclass(frozen=True)
+class ForecastPoint:
+    """A hook, or a phase of one, in a cell: what was forecast and what was measured."""
+
+    cell: Cell
+    name: str
+    forecast_ms: float
+    measured_ms: float
+
+    @property
+    def error(self) -> float:
+        """Error of the forecast relative to the measurement; negative if the forecast was too fast."""
+        return self.forecast_ms / self.measured_ms - 1
+
+
+def points(records: Iterable[Record]) -> list[ForecastPoint]:
+    return [
+        ForecastPoint(Cell.of(record), name, forecast, record["measured_ms"][name])
+        for record in records
+        for name, forecast in record["forecast_ms"].items()
+    ]
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far off forecasts are, without their sign."""
+
+    count: int
+    median: float
+    ninetieth: float
+
+    @classmethod
+    def of(cls, made: Sequence[ForecastPoint]) -> Errors:
+        sizes = sorted(abs(point.error) for point in made)
+        if not sizes:
+            return cls(0, float("nan"), float("nan"))
+        at = 0.9 * (len(sizes) - 1)
+        low = int(at)
+        high = min(low + 1, len(sizes) - 1)
+        return cls(len(sizes), statistics.median(sizes), sizes[low] + (at - low) * (sizes[high] - sizes[low]))
+
+
+def means(record: Record) -> dict[str, float]:
+    """Milliseconds by hook, phases weighed by their share of the steps."""
+    found: dict[str, float] = {}
+    for name, measured in record["measured_ms"].items():
+        share = record["shares"].get(name)
+        hook = name if share is None else name.rpartition(" ")[0]
+        weight = 1.0 if share is None else share / _all_shares(record, hook)
+        found[hook] = found.get(hook, 0.0) + weight * measured
+    return found
+
+
+def _all_shares(record: Record, hook: str) -> float:
+    shares: dict[str, float] = record["shares"]
+    return sum(share for name, share in shares.items() if name.rpartition(" ")[0] == hook)
+
+
+@dataclass(frozen=True)
+class AutoVerdict:
+    """How much slower `auto` is than DDP and the best codec; `spread` is that of DDP against itself."""
+
+    cell: Cell
+    best: str
+    slower_than_ddp: float
+    slower_than_best: float
+    spread: float
+
+    @property
+    def holds(self) -> bool:
+        return self.slower_than_ddp <= SLOWER + self.spread and self.slower_than_best <= WORSE + self.spread
+
+
+def spread(record: Record) -> float:
+    """The spread of DDP against itself: the quartile of their ratio, turn by turn, that is farther from 1."""
+    quartiles: list[float] = record["aa_quartiles"]
+    return max(abs(quartile - 1) for quartile in quartiles)
+
+
+def verdict(record: Record) -> AutoVerdict | None:
+    """The verdict on `auto`, None if it was not run. Plain DDP counts as a codec too."""
+    times = means(record)
+    if AUTO not in times:
         return None
-    return dict(record)
-
-
-def commit() -> str:
-    """The commit that is measured, with a + if files were changed since; "unknown" without a repository."""
-    try:
-        folder = Path(__file__).parent
-        run = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+", "--exclude=*"],
-            cwd=folder, capture_output=True, text=True, check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return run.stdout.strip()
+    single = {hook: ms for hook, ms in times.items() if hook not in (AUTO, AGAIN)}
+    best = min(single, key=lambda hook: single[hook])
+    return AutoVerdict(
+        Cell.of(record),
+        best,
+        times[AUTO] / times[BASE] - 1,
+        times[AUTO] / single[best] - 1,
+        spread(record),
+    )

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from thinwire.errors import LabError
-from thinwire.perf.palette import colours
-from thinwire.perf.picture import bare, new_figure, save
 from thinwire_lab.bench.cell import AGAIN, AUTO, Record
-from thinwire_lab.bench.grid_figures import Errors, Point, Verdict, points, spread, verdict
+from thinwire_lab.bench.grid import AutoVerdict, Errors, ForecastPoint, points, spread, verdict
+from thinwire_lab.report.drawing import bare, colours, new_figure, save
 
 HEAD = """# The grid: forecast against measurement
 
@@ -48,7 +47,7 @@ def write_page(records: Sequence[Record], path: Path, picture: Path, source: Pat
         raise LabError(f"{path} cannot be written ({error.strerror}): give another --page") from error
 
 
-def summary(made: Sequence[Point]) -> str:
+def summary(made: Sequence[ForecastPoint]) -> str:
     errors = Errors.of(made)
     return (
         f"**{errors.count} forecasts: median error {errors.median:.1%}, "
@@ -56,8 +55,8 @@ def summary(made: Sequence[Point]) -> str:
     )
 
 
-def draw(made: Sequence[Point], path: Path) -> None:
-    """Measured across, forecast up, both by powers of ten; the band is 10 %."""
+def draw(made: Sequence[ForecastPoint], path: Path) -> None:
+    """Forecast against measurement on logarithmic axes; the band is 10 %."""
     figure = new_figure(8, 7)
     axes = figure.subplots()
     names = list(dict.fromkeys(point.name for point in made))
@@ -141,7 +140,7 @@ def _auto(records: Sequence[Record]) -> list[str]:
     ]
 
 
-def _verdict(made: Verdict) -> list[str]:
+def _verdict(made: AutoVerdict) -> list[str]:
     shares = (made.slower_than_ddp, made.slower_than_best)
     to_ddp, to_best = (f"{100 * share:+.1f}" for share in shares)
     cell = made.cell.name

@@ -19,9 +19,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.errors import LabError
-from thinwire_lab.bench.timing import timed
+from thinwire_lab.bench.cell import timed
 from thinwire_lab.models import model_card
-from thinwire_lab.net.rendezvous import join, leave
+from thinwire_lab.net.workers import join, leave
 from thinwire_lab.run.ddp_exchange import HookedModel, attach, check_codec
 from thinwire_lab.spread import Spread, ratios
 
@@ -37,7 +37,7 @@ WARM_UP_TURNS = 3  # buckets are rebuilt, PowerSGD starts, buffers are allocated
 
 @dataclass(frozen=True)
 class StepJob:
-    """What the workers are told."""
+    """The job of the workers."""
 
     model: str
     batch: int
@@ -131,7 +131,7 @@ def _rows(job: StepJob, times: dict[str, list[float]], sent: dict[str, list[floa
 
 
 def check_hooks(hooks: Sequence[str]) -> None:
-    """Refuses a wrong name here, once, and not in every worker."""
+    """Refuses a wrong name once, before any worker starts."""
     for hook in hooks:
         name, _, option = hook.partition(":")
         if name == BUCKET and not option.replace(".", "", 1).isdigit():

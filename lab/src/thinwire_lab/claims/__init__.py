@@ -1,7 +1,11 @@
-"""The claims of the papers, each with the study that settles it here and a verdict made of its records.
+"""The claims of the papers, each with the study that tests it here and a verdict made of its records.
 
 claim (what a paper says) -> study -> runs (settings and a seed) -> records (a JSON line for each) -> evidence
-(of the seeds that are complete) -> judge -> judgement (what was measured, and the verdict). `settled.py` says
-whether there is enough for a verdict, `ledger.py` lists all claims, `page.py` writes docs/claims.md. The
-claims themselves are in `papers/`, what is run for them in `studies/`.
+(of the seeds that are complete) -> judge -> judgement (what was measured, and the verdict).
+
+claim.py             these nouns
+gradient_studies.py  what is run for claims about single gradients
+training_studies.py  what is run for claims about training and time
+papers/              the claims themselves
+registry.py          all claims; whether there is enough for a verdict; docs/claims.md
 """

@@ -1,4 +1,4 @@
-"""The lab's commands: one file per command; parse, call, print. The core's `thinwire` finds them here."""
+"""The lab's commands: parse, call, print. The core's `thinwire` finds them here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The typer application: every command is a function (or an app) in a module of the same name."""
+"""The typer application of all commands."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from typing import Annotated, Any
 
 import typer
 
-COMMANDS = (
-    "demo",
-    "train",
-    "compare",
-    "bench",
-    "study",
-    "claims",
-    "plan",
-    "figure5",
-    "report",
-    "picture",
-    "doctor",
-    "netlab",
-    "private",
-)
+# In the order of --help: a command, and the module that has a function (or an app) of its name.
+COMMANDS = {
+    "demo": "runs",
+    "train": "runs",
+    "compare": "runs",
+    "bench": "bench",
+    "study": "study",
+    "claims": "claims",
+    "plan": "plan",
+    "figure5": "figures",
+    "report": "runs",
+    "picture": "figures",
+    "doctor": "doctor",
+    "netlab": "netlab",
+    "private": "private",
+}
 # What follows the command that netlab runs belongs to that command.
 SETTINGS: dict[str, dict[str, Any]] = {"netlab": {"allow_interspersed_args": False}}
 
@@ -51,8 +52,8 @@ def make_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(root)
-    for name in COMMANDS:
-        command = getattr(importlib.import_module(f"thinwire_lab.cli.{name}"), name)
+    for name, module in COMMANDS.items():
+        command = getattr(importlib.import_module(f"thinwire_lab.cli.{module}"), name)
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:

@@ -8,27 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thinwire.errors import LabError
-from thinwire_lab.cli.options import Data, Json
-from thinwire_lab.cli.row_table import print_json_rows
+from thinwire_lab.cli.options import Data, Json, print_json_rows
 from thinwire_lab.cli.study import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from thinwire_lab.claims.settled import Settled
+    from thinwire_lab.claims.registry import JudgedClaim
 
 claims = typer.Typer(invoke_without_command=True)
 
 Records = Annotated[
     Path | None,
-    typer.Option(
-        help="Folder of records. Default: docs/records of the repository, or runs/claims where there is none."
-    ),
+    typer.Option(help="Folder of records. Default: docs/records in the current folder, else runs/claims."),
 ]
 
 
 @claims.callback()
-def ledger(context: typer.Context, records: Records = None, as_json: Json = False) -> None:
+def registry(context: typer.Context, records: Records = None, as_json: Json = False) -> None:
     """List the papers' claims: what was measured here, and a verdict on each.
 
     \b
@@ -39,33 +36,31 @@ def ledger(context: typer.Context, records: Records = None, as_json: Json = Fals
     """
     if context.invoked_subcommand is not None:
         return
-    from thinwire_lab.claims.ledger import CLAIMS
-    from thinwire_lab.claims.records_folder import hint, records_folder
-    from thinwire_lab.claims.settled import settle
+    from thinwire_lab.claims.registry import CLAIMS, hint, judge_claim, records_folder
 
     folder = records_folder(records)
     if note := hint(folder):  # first: without records there is nothing else to say
         typer.echo(f"thinwire: {note}", err=True)
-    settled = [settle(claim, folder) for claim in CLAIMS]
+    judged = [judge_claim(claim, folder) for claim in CLAIMS]
     if as_json:
-        print_json_rows(one.row() for one in settled)
+        print_json_rows(one.row() for one in judged)
         return
-    _print_ledger(settled)
+    _print_registry(judged)
     if note:
         typer.echo(note)
 
 
 @claims.command()
 def run(
-    id: Annotated[str, typer.Argument(metavar="ID", help="Of the claim, as `thinwire claims` lists it.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="ID of the claim, as `thinwire claims` lists it.")],
     data: Data = None,
     seeds: Annotated[
-        int | None, typer.Option(help="How many; default: as many as a verdict needs.", min=1)
+        int | None, typer.Option(help="Number of seeds; default: as many as a verdict needs.", min=1)
     ] = None,
     records: Records = None,
     as_json: Json = False,
 ) -> None:
-    """Make the runs that settle a claim, those that are not recorded yet, and print the verdict.
+    """Make those runs of a claim that are not recorded yet, and print the verdict.
 
     \b
     Examples:
@@ -73,17 +68,15 @@ def run(
       thinwire claims run fft-errors --data DIR --seeds 3
       thinwire claims run terngrad-figure5 --json
     """
-    from thinwire_lab.claims.ledger import find_claim
-    from thinwire_lab.claims.records_folder import records_folder
-    from thinwire_lab.claims.running import run_claim
+    from thinwire_lab.claims.registry import find_claim, records_folder, run_claim
 
     claim = find_claim(id)
     with progress_bar(as_json) as tell:
-        settled = run_claim(claim, records_folder(records), data, seeds, tell)
+        judged = run_claim(claim, records_folder(records), data, seeds, tell)
     if as_json:
-        print_json_rows([settled.row()])
+        print_json_rows([judged.row()])
         return
-    _print_one(settled)
+    _print_one(judged)
 
 
 @claims.command()
@@ -100,21 +93,18 @@ def page(
       thinwire claims page
       thinwire claims page --out claims.md --records docs/records
     """
-    from thinwire_lab.claims.ledger import CLAIMS
-    from thinwire_lab.claims.page import write_page
-    from thinwire_lab.claims.records_folder import records_folder
-    from thinwire_lab.claims.settled import settle
+    from thinwire_lab.claims.registry import CLAIMS, judge_claim, records_folder, write_page
 
     if not out.parent.is_dir():
         raise LabError(
             f"{out.parent} does not exist here: go to the folder of thinwire's source, or pass --out"
         )
     folder = records_folder(records)
-    write_page([settle(claim, folder) for claim in CLAIMS], out)
+    write_page([judge_claim(claim, folder) for claim in CLAIMS], out)
     typer.echo(f"{out}: {len(CLAIMS)} claims", err=True)
 
 
-def _print_ledger(settled: Sequence[Settled]) -> None:
+def _print_registry(judged: Sequence[JudgedClaim]) -> None:
     """A table; the claim, what was measured and the verdict stand below each other, so that 80 columns do."""
     from rich.console import Console
     from rich.markup import escape
@@ -123,29 +113,29 @@ def _print_ledger(settled: Sequence[Settled]) -> None:
     table = Table(box=None, pad_edge=False, show_header=True, padding=(0, 1, 1, 0))
     table.add_column("id / paper", no_wrap=True, min_width=26)
     table.add_column("claim / measured / verdict")
-    for one in settled:
-        claim, judged = one.claim, one.judgement
+    for one in judged:
+        claim, judgement = one.claim, one.judgement
         texts = (
             escape(claim.text),
-            f"[dim]{escape(judged.measured)}[/]",
-            f"[bold]{judged.word}[/]{escape(judged.verdict[len(judged.word) :])}",
+            f"[dim]{escape(judgement.measured)}[/]",
+            f"[bold]{judgement.word}[/]{escape(judgement.verdict[len(judgement.word) :])}",
         )
         table.add_row(f"[bold]{claim.id}[/]\n[dim]{claim.paper}[/]", "\n".join(texts))
     Console().print(table, highlight=False)
-    words = [one.judgement.word for one in settled]
+    words = [one.judgement.word for one in judged]
     counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
-    Console().print(f"{len(settled)} claims: {counts}", highlight=False)
+    Console().print(f"{len(judged)} claims: {counts}", highlight=False)
 
 
-def _print_one(settled: Settled) -> None:
+def _print_one(judged: JudgedClaim) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    claim, judged = settled.claim, settled.judgement
+    claim, judgement = judged.claim, judged.judgement
     for name, text in (
         ("claim", f"{claim.text} ({claim.paper}, {claim.place})"),
         ("scaled down", claim.scaled_down),
-        ("measured", judged.measured),
-        ("verdict", judged.verdict),
+        ("measured", judgement.measured),
+        ("verdict", judgement.verdict),
     ):
         Console().print(f"[bold]{name}:[/] {escape(text)}", highlight=False)

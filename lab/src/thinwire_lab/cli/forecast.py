@@ -16,8 +16,7 @@ from thinwire.perf.link import link_named
 from thinwire.perf.topology import Topology
 from thinwire.texts.names import check_codec_names
 from thinwire.texts.words import counted
-from thinwire_lab.cli.options import split_codecs
-from thinwire_lab.cli.row_table import print_table
+from thinwire_lab.cli.options import print_table, split_codecs
 
 if TYPE_CHECKING:
     from thinwire.perf.device import Device
@@ -250,9 +249,8 @@ def _print_sweep(
     ranges: dict[str, Range],
     nodes: dict[int, list[Row]],
 ) -> None:
-    from thinwire.perf.picture import write_sweep
     from thinwire.perf.tables import headline, swept
-    from thinwire_lab.report.plan_page import write_page
+    from thinwire_lab.report.sweep import write_page, write_sweep
 
     points = _swept(asked, setting, codecs, nodes)
     x_name = "nodes" if asked.sweep == "nodes" else "link between nodes"

@@ -14,28 +14,31 @@ from thinwire.texts.words import counted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from thinwire_lab.net.counted_run import CountedRun
+    from thinwire_lab.net.netlab import CountedRun
 
+HostCommand = Annotated[
+    list[str] | None, typer.Argument(help="What to run on every host, after `--`.", show_default=False)
+]
+LinkRate = Annotated[str, typer.Option(help="Rate of every link, both ways: 100mbit, 1gbit, 2.5gbit.")]
+TimeLimit = Annotated[
+    float | None, typer.Option(help="Stop all hosts after so many seconds.", show_default=False)
+]
+HostRows = Annotated[
+    bool, typer.Option("--json", help="One JSON row per host on stdout; the hosts' output goes to stderr.")
+]
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
 def netlab(
-    command: Annotated[
-        list[str] | None, typer.Argument(help="What to run on every host, after `--`.", show_default=False)
-    ] = None,
+    command: HostCommand = None,
     hosts: Annotated[int, typer.Option("--hosts", "-n", help="How many hosts to make.")] = 4,
-    rate: Annotated[
-        str, typer.Option(help="Rate of every link, both ways: 100mbit, 1gbit, 2.5gbit.")
-    ] = "1gbit",
+    rate: LinkRate = "1gbit",
     rank0: Annotated[bool, typer.Option("--rank0", help="Show the output of host 0 only.")] = False,
-    timeout: Annotated[
-        float | None, typer.Option(help="Stop all hosts after so many seconds.", show_default=False)
-    ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="One JSON row per host on stdout; the hosts' output goes to stderr."),
+    timeout: TimeLimit = None,
+    as_json: HostRows = False,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Remove labs whose owner process is gone, and exit.")
     ] = False,
-    clean: Annotated[bool, typer.Option("--clean", help="Remove labs whose owner is gone, and end.")] = False,
     latency: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run a command on N hosts that exist only on this machine (root needed).
@@ -72,15 +75,13 @@ def netlab(
     if clean:
         _clean(console)
     elif not command:
-        raise LabError(
-            "no command given: write it after --, as in `thinwire netlab --hosts 4 -- python train.py`"
-        )
+        raise LabError("no command given: write it after --, as in `thinwire netlab -n 4 -- python train.py`")
     else:
         _run(command, hosts, rate, rank0, timeout, as_json, console)
 
 
 def _clean(console: Console) -> None:
-    from thinwire_lab.net.janitor import sweep
+    from thinwire_lab.net.iproute import sweep
 
     removed = sweep()
     console.print(
@@ -99,8 +100,7 @@ def _run(
     as_json: bool,
     console: Console,
 ) -> None:
-    from thinwire_lab.net.counted_run import run_counted
-    from thinwire_lab.net.netlab import Netlab
+    from thinwire_lab.net.netlab import Netlab, run_counted
 
     def show(host: int, line: str) -> None:
         if host == 0 or not rank0:

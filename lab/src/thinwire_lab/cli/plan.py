@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thinwire_lab.cli.forecast import SMALL, Asked, network_asked, print_forecast
-from thinwire_lab.cli.row_table import print_table
+from thinwire_lab.cli.options import print_table
 
 if TYPE_CHECKING:
     import thinwire as tw
@@ -115,7 +115,7 @@ def plan(
 
 def print_tensors(model: str, codec: str, workers: int, as_json: bool) -> None:
     """Codec, memory, route and exact bytes for every tensor of a model."""
-    from thinwire_lab.run.codec_choice import read_codec_choice
+    from thinwire_lab.run.recipe import read_codec_choice
 
     asked = read_codec_choice(codec)
     asked.check_names()

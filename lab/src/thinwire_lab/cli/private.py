@@ -40,7 +40,7 @@ def demo(
       thinwire private demo --images 5 --variant S6-ss8
       thinwire private demo --json
     """
-    from thinwire_lab.cli.run_output import command_line
+    from thinwire_lab.cli.runs import command_line
     from thinwire_private.demo import run_demo
 
     with Teller(quiet=json) as teller:

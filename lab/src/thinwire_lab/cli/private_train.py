@@ -54,7 +54,7 @@ def train(
     thinwire private train cifar10 --net resnet8w --bits W4A6 --data DIR --out resnet8w.twq
     thinwire private train mnist --net mymodel:build --bits W4A4 --data DIR
     """
-    from thinwire_lab.cli.run_output import command_line
+    from thinwire_lab.cli.runs import command_line
     from thinwire_private.net.bits import bits_to_facts, open_bits
     from thinwire_private.net.twq import Model, write_twq
     from thinwire_private.train.fit import float_schedule, grid_schedule

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thinwire.errors import LabError
-from thinwire_lab.cli.options import Data, Json, Out, Picture, Seed
-from thinwire_lab.cli.row_table import print_json_rows, print_table
+from thinwire_lab.cli.options import Data, Json, Out, Picture, Seed, print_json_rows, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from thinwire_lab.study.recording import Tell
+    from thinwire_lab.study.errors import GradientErrors
+    from thinwire_lab.study.subject import Tell
 
 study = typer.Typer(
     help="Record gradients from training and measure what methods and number formats do to them.",
@@ -53,35 +53,19 @@ def errors(
       thinwire study errors --data DIR --png
       thinwire study errors --tasks mnist --methods fft,topk,qsgd --bits 1,2,3,4 --json
     """
-    from rich.markup import escape
-
-    from thinwire_lab.cli.run_output import command_line
-    from thinwire_lab.study.figures import subjects_of
+    from thinwire_lab.cli.runs import command_line
     from thinwire_lab.study.methods import read_methods
-    from thinwire_lab.study.report import WHY_NOTE, tensors_note
-    from thinwire_lab.study.study import Study
+    from thinwire_lab.study.report import GradientStudy
     from thinwire_lab.study.subject import read_subjects
-    from thinwire_lab.study.tables import correlation_table, error_table, missed_note
-    from thinwire_lab.study.verdict import verdict
 
-    plan = Study(read_subjects(tasks, steps, seed), out, data, png, command_line())
+    plan = GradientStudy(read_subjects(tasks, steps, seed), out, data, png, command_line())
     chosen, targets = read_methods(methods), _targets(bits)
     with progress_bar(json) as tell:
         findings, folder = plan.errors(chosen, targets, tell)
     if json:
         print_json_rows([row for finding in findings for row in finding.rows()])
         return
-    console = _console()
-    for subject in subjects_of(findings):
-        own = [finding for finding in findings if finding.subject == subject]
-        print_table(
-            *error_table(own), f"{subject}: relative error by moment and bits per element", narrow=True
-        )
-        notes = [missed_note(own), verdict(own), tensors_note(own[0])]
-        console.print(escape("\n".join(filter(None, notes))) + "\n", highlight=False)
-    print_table(*correlation_table(findings), "What explains it", narrow=True)
-    console.print(escape(WHY_NOTE), highlight=False)
-    console.print(f"report: {escape(str(folder))}", highlight=False, soft_wrap=True)
+    _print_errors(findings, folder)
 
 
 @study.command()
@@ -102,12 +86,12 @@ def formats(
     """
     from rich.markup import escape
 
-    from thinwire_lab.cli.run_output import command_line
-    from thinwire_lab.study.study import Study
+    from thinwire_lab.cli.runs import command_line
+    from thinwire_lab.study.findings import format_table
+    from thinwire_lab.study.report import GradientStudy
     from thinwire_lab.study.subject import read_subjects
-    from thinwire_lab.study.tables import format_table
 
-    plan = Study(read_subjects(tasks, steps, seed), out, data, command=command_line())
+    plan = GradientStudy(read_subjects(tasks, steps, seed), out, data, command=command_line())
     with progress_bar(json) as tell:
         found, folder = plan.formats(tell)
     if json:
@@ -127,13 +111,13 @@ def accuracy(
     ] = None,
     into: Annotated[
         Path | None,
-        typer.Option(help="Also put each file's table into this page, between <!-- kept: FILE --> marks."),
+        typer.Option(help="Also put each table into this page, between <!-- accuracy: FILE --> marks."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Tell which codecs kept their accuracy in recorded runs: difference to DDP, seed by seed, and bytes.
+    """Tell which codecs retain the accuracy of DDP in recorded runs: differences seed by seed, and bytes.
 
-    Kept is a codec that loses on average no more than half a point of accuracy, or 0.02 nats a character,
+    Accuracy is retained if a codec loses on average no more than half a point, or 0.02 nats a character,
     over at least 3 seeds.
 
     \b
@@ -143,23 +127,48 @@ def accuracy(
       thinwire study accuracy docs/records/accuracy-cifar10.jsonl --picture docs/figures/accuracy-cifar10.svg
     """
     from thinwire_lab.report.record import write_text
-    from thinwire_lab.run.records import Records
-    from thinwire_lab.study.kept import kept_studies
-    from thinwire_lab.study.kept_picture import KeptPicture
-    from thinwire_lab.study.kept_table import HEADS, kept_markdown, kept_rows, put_table
+    from thinwire_lab.run.records import RunRecords
+    from thinwire_lab.study.accuracy import (
+        HEADS,
+        AccuracyPicture,
+        accuracy_markdown,
+        accuracy_rows,
+        accuracy_studies,
+        put_table,
+    )
 
-    found = {path: kept_studies(Records(path).checked().runs()) for path in records}
+    found = {path: accuracy_studies(RunRecords(path).checked().runs()) for path in records}
     for path, studies in found.items():
         for one in studies:
             if json:
                 print_json_rows({"task": one.recipe.task, **line.to_dict()} for line in one.codecs)
             else:
-                print_table(HEADS, kept_rows(one), one.setting, narrow=True)
+                print_table(HEADS, accuracy_rows(one), one.setting, narrow=True)
         if into is not None:
             page = into.read_text(encoding="utf-8")
-            write_text(into, put_table(page, path.stem, "\n".join(map(kept_markdown, studies))))
+            write_text(into, put_table(page, path.stem, "\n".join(map(accuracy_markdown, studies))))
     if picture is not None:
-        write_text(picture, KeptPicture(next(iter(found.values()))[0]).svg())
+        write_text(picture, AccuracyPicture(next(iter(found.values()))[0]).svg())
+
+
+def _print_errors(findings: Sequence[GradientErrors], folder: Path) -> None:
+    from rich.markup import escape
+
+    from thinwire_lab.study.figures import subjects_of
+    from thinwire_lab.study.findings import correlation_table, error_table, missed_note, verdict
+    from thinwire_lab.study.report import WHY_NOTE, tensors_note
+
+    console = _console()
+    for subject in subjects_of(findings):
+        own = [finding for finding in findings if finding.subject == subject]
+        print_table(
+            *error_table(own), f"{subject}: relative error by moment and bits per element", narrow=True
+        )
+        notes = [missed_note(own), verdict(own), tensors_note(own[0])]
+        console.print(escape("\n".join(filter(None, notes))) + "\n", highlight=False)
+    print_table(*correlation_table(findings), "What explains it", narrow=True)
+    console.print(escape(WHY_NOTE), highlight=False)
+    console.print(f"report: {escape(str(folder))}", highlight=False, soft_wrap=True)
 
 
 def _targets(text: str) -> list[float]:

@@ -8,12 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from thinwire.errors import LabError
-from thinwire_lab.data.cifar import load_cifar10
-from thinwire_lab.data.digits import load_digits
-from thinwire_lab.data.folder import Say
-from thinwire_lab.data.idx import FASHION_MNIST, MNIST, load_idx
-from thinwire_lab.data.shakespeare import load_shakespeare
-from thinwire_lab.data.task import Split, Task, open_task
+from thinwire_lab.data.sets import FASHION_MNIST, MNIST, load_cifar10, load_digits, load_idx, load_shakespeare
+from thinwire_lab.data.task import Say, Split, Task, open_task
 
 __all__ = ["LOADERS", "Split", "Task", "load_task", "open_task"]
 

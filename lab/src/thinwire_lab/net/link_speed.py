@@ -16,8 +16,7 @@ import torch.distributed as dist
 
 from thinwire.groups.torch import TorchGroup
 from thinwire_lab.net.network import LOOPBACK, open_network
-from thinwire_lab.net.rendezvous import join, leave
-from thinwire_lab.net.workers import run_workers
+from thinwire_lab.net.workers import join, leave, run_workers
 from thinwire_lab.spread import Spread
 
 LARGE_BYTES = 8 << 20

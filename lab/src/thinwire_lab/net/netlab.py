@@ -9,18 +9,26 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from thinwire.errors import LabError
-from thinwire_lab.net.counters import Counters, counters_of
-from thinwire_lab.net.iproute import check_machine, find_tool, run_tool
-from thinwire_lab.net.janitor import HOST_FILES, Janitor, lab_prefix
-from thinwire_lab.net.link_shape import LinkShape
-from thinwire_lab.process.ending import Ending
-from thinwire_lab.process.supervisor import Supervisor, stop
+from thinwire_lab.net.iproute import (
+    HOST_FILES,
+    InterfaceCounters,
+    Janitor,
+    LinkShape,
+    check_machine,
+    counters_of,
+    find_tool,
+    lab_prefix,
+    run_tool,
+)
+from thinwire_lab.process import Ending, ProcessFailed, Supervisor, stop
 
 MAX_HOSTS = 250
 INTERFACE = "eth0"  # every host has one, in its own namespace
@@ -94,7 +102,7 @@ class Netlab:
         self._host(rank)  # checks
         run_tool("ip", "-n", self._switch, "link", "set", f"port{rank}", "up" if connected else "down")
 
-    def counters(self, rank: int) -> Counters:
+    def counters(self, rank: int) -> InterfaceCounters:
         """What the interface of a host has sent and received since the lab was made."""
         return counters_of(self._host(rank), INTERFACE)
 
@@ -215,3 +223,53 @@ def _stoppable() -> Iterator[None]:
                 signal.signal(number, handler)
                 restore.callback(signal.signal, number, careless)
         yield
+
+
+@dataclass(frozen=True)
+class HostResult:
+    """One host's result."""
+
+    host: int
+    address: str
+    returncode: int
+    counters: InterfaceCounters
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as one flat JSON row."""
+        return {
+            "host": self.host,
+            "address": self.address,
+            "returncode": self.returncode,
+            **asdict(self.counters),
+            "tx_payload_bytes": self.counters.tx_payload_bytes,
+            "rx_payload_bytes": self.counters.rx_payload_bytes,
+        }
+
+
+@dataclass(frozen=True)
+class CountedRun:
+    """The results of all hosts, how long the run took, and what went wrong, if anything."""
+
+    hosts: list[HostResult]
+    seconds: float
+    failure: ProcessFailed | None
+
+
+def run_counted(
+    lab: Netlab, argv: Sequence[str], timeout: float | None = None, stream: Stream | None = None
+) -> CountedRun:
+    """Runs a command on every host and reads counters; a failure is in the result, not an exception."""
+    ranks = range(len(lab.addresses))
+    before = [lab.counters(rank) for rank in ranks]
+    start = time.monotonic()
+    failure: ProcessFailed | None = None
+    try:
+        ended = lab.run(argv, timeout=timeout, stream=stream)
+    except ProcessFailed as failed:
+        ended, failure = list(failed.endings), failed
+    seconds = time.monotonic() - start
+    hosts = [
+        HostResult(rank, lab.addresses[rank], ended[rank].returncode, lab.counters(rank) - before[rank])
+        for rank in ranks
+    ]
+    return CountedRun(hosts, seconds, failure)

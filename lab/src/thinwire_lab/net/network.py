@@ -30,7 +30,7 @@ PIPES: Mapping[str, Any] = {
 }
 
 
-class Network(ABC):
+class LabNetwork(ABC):
     """Starts workers somewhere, and knows what that place can measure."""
 
     @property
@@ -61,12 +61,12 @@ class Network(ABC):
         return codec
 
     def processes(self, workers: int) -> int:
-        """In how many processes so many workers run."""
+        """The number of processes for `workers` workers."""
         return workers
 
 
 @dataclass(frozen=True)
-class Loopback(Network):
+class Loopback(LabNetwork):
     """Processes on this machine at full speed, or slowed by thinwire's emulated link."""
 
     rate: str | None
@@ -116,7 +116,7 @@ class Loopback(Network):
 
 
 @dataclass(frozen=True)
-class Virtual(Network):
+class Virtual(LabNetwork):
     """All workers in one process: no link, but the same bytes, and as many workers as memory holds."""
 
     @property
@@ -150,7 +150,7 @@ class Virtual(Network):
 
 
 @dataclass(frozen=True)
-class Hosts(Network):
+class Hosts(LabNetwork):
     """Hosts made by netlab: network namespaces whose links the kernel shapes."""
 
     lab: Netlab
@@ -181,10 +181,12 @@ class Hosts(Network):
 
 
 @contextmanager
-def open_network(rate: str | None, workers: int, choice: str = AUTO, per_host: int = 1) -> Iterator[Network]:
+def open_network(
+    rate: str | None, workers: int, choice: str = AUTO, per_host: int = 1
+) -> Iterator[LabNetwork]:
     """The network for runs of `workers` workers: netlab if it can run, an emulated link otherwise.
 
-    With several workers a host there is no other than netlab.
+    Several workers per host need netlab.
     """
     if choice not in CHOICES:
         raise LabError(f"unknown network {choice!r}: choose one of {', '.join(CHOICES)}")

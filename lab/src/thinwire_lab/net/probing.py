@@ -19,8 +19,7 @@ from thinwire.perf.calibration import Calibration
 from thinwire.perf.probe import probe
 from thinwire.perf.store import cache_folder, group_name, save
 from thinwire_lab.net.network import LOOPBACK, open_network
-from thinwire_lab.net.rendezvous import join, leave
-from thinwire_lab.net.workers import run_workers
+from thinwire_lab.net.workers import join, leave, run_workers
 
 CODECS = ("fp16", "terngrad", "qsgd:4", "topk:0.01")
 _LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

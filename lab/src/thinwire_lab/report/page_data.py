@@ -6,13 +6,21 @@ from typing import Any
 
 from thinwire.texts.rate import parse_rate
 from thinwire_lab.data.task import ACCURACY
-from thinwire_lab.report.colours import STAGES, colours
-from thinwire_lab.report.curve import Curve, loss_curve, mean_curve, score_curve
-from thinwire_lab.report.outcome import Outcome, Row
-from thinwire_lab.report.record import Record
-from thinwire_lab.report.stage_history import stage_history
-from thinwire_lab.report.step_cost import codec_cost, rate_of
-from thinwire_lab.report.strength import controlled, strength_axis, strength_of, strength_rows
+from thinwire_lab.report.costs import (
+    RunCurve,
+    codec_cost,
+    controlled,
+    loss_curve,
+    mean_curve,
+    rate_of,
+    score_curve,
+    stage_history,
+    strength_axis,
+    strength_of,
+    strength_rows,
+)
+from thinwire_lab.report.drawing import STAGES, colours
+from thinwire_lab.report.record import Record, Row, RunOutcome
 
 RATE = "1gbit"  # where the slider stands first, unless the runs had a link
 LAYERS = 16  # the largest; tables have all
@@ -38,9 +46,9 @@ def page_data(record: Record) -> Values:
     }
 
 
-def first_runs(record: Record) -> dict[str, Outcome]:
+def first_runs(record: Record) -> dict[str, RunOutcome]:
     """The first run of every codec."""
-    firsts: dict[str, Outcome] = {}
+    firsts: dict[str, RunOutcome] = {}
     for outcome in record.outcomes:
         firsts.setdefault(outcome.asked, outcome)
     return firsts
@@ -51,7 +59,7 @@ def axis_of(metric: str) -> tuple[str, float]:
     return ("test accuracy in %", 100.0) if metric == ACCURACY else (f"test {metric}", 1.0)
 
 
-def _codecs(record: Record, firsts: dict[str, Outcome]) -> list[Values]:
+def _codecs(record: Record, firsts: dict[str, RunOutcome]) -> list[Values]:
     palette = colours(firsts)
     costs = {codec: codec_cost(record, codec) for codec in firsts}
     return [
@@ -80,7 +88,7 @@ def _losses(record: Record) -> Values:
     return {"axis": "training loss", "log": log, "cut": 0.02, "curves": _drawn(record, curves)}
 
 
-def _drawn(record: Record, curves: list[tuple[Outcome, Curve]]) -> list[Values]:
+def _drawn(record: Record, curves: list[tuple[RunOutcome, RunCurve]]) -> list[Values]:
     """For every codec the mean over its seeds and, thin, each of them; a single one is its own mean."""
     drawn: list[Values] = []
     for number, codec in enumerate(first_runs(record)):
@@ -97,7 +105,7 @@ def _is_wide(values: list[float]) -> bool:
     return bool(finite) and max(finite) > WIDE * min(finite)
 
 
-def _layers(firsts: dict[str, Outcome]) -> list[Values]:
+def _layers(firsts: dict[str, RunOutcome]) -> list[Values]:
     """The largest layers that any codec changed, each with what every codec did to it."""
     found: dict[str, list[Values]] = {}
     sizes: dict[str, int] = {}
@@ -111,12 +119,12 @@ def _layers(firsts: dict[str, Outcome]) -> list[Values]:
     return [{"name": f"{name} ({sizes[name]:,})", "of": found[name]} for name in largest]
 
 
-def _history(record: Record, firsts: dict[str, Outcome]) -> list[Values]:
+def _history(record: Record, firsts: dict[str, RunOutcome]) -> list[Values]:
     entries = [{"codec": k, **stage_history(record.rows[run.label])} for k, run in enumerate(firsts.values())]
     return [entry for entry in entries if len(entry["step"]) > 1]
 
 
-def _histograms(record: Record, firsts: dict[str, Outcome]) -> list[Values]:
+def _histograms(record: Record, firsts: dict[str, RunOutcome]) -> list[Values]:
     entries = []
     for number, run in enumerate(firsts.values()):
         looks = [row for row in record.rows[run.label] if row["row"] == "histograms"]

@@ -1,4 +1,7 @@
-"""A record: the folder of finished runs (rows.jsonl, summary.json, report.html), written and read back."""
+"""A record: outcomes and rows of finished runs in a folder, written and read back.
+
+The folder has rows.jsonl, summary.json and report.html.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.errors import LabError
-from thinwire_lab.report.outcome import Outcome, Row, outcome_from_dict
+from thinwire.perf.machine import machine_kind
+from thinwire_lab.records import now
 
 FORMAT = "thinwire record"
 VERSION = 1
 ROWS, SUMMARY, REPORT, PICTURE = "rows.jsonl", "summary.json", "report.html", "report.png"
 NEEDED_BYTES = 20_000_000  # rows and report of a long comparison
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -40,14 +45,13 @@ class Record:
     """All runs of one command: where they come from, their outcomes, and the rows of each by label."""
 
     origin: Origin
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[RunOutcome, ...]
     rows: dict[str, list[Row]]
 
 
 def describe(title: str, command: str, network: str, recipe: dict[str, Any]) -> Origin:
     """The origin of a record made here and now."""
-    made = datetime.now().astimezone().isoformat(timespec="seconds")
-    return Origin(title, command, made, _machine(), _versions(), network, recipe)
+    return Origin(title, command, now(), machine_kind(), _versions(), network, recipe)
 
 
 def make_folder(root: Path, name: str) -> Path:
@@ -157,26 +161,68 @@ def _check_room(folder: Path) -> None:
         )
 
 
-def _machine() -> str:
-    return f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
-        platform.machine(),
-    )
-
-
 def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
+    versions = {"system": f"{platform.system()} {platform.release()}", "python": platform.python_version()}
     for name in ("thinwire", "torch", "numpy"):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             versions[name] = "not installed"
     return versions
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """One run. `asked` is the codec the user named, `codec` what was run in its place on this network."""
+
+    label: str
+    asked: str
+    codec: str
+    seed: int
+    metric: str
+    score: float
+    accuracy: float
+    test_loss: float
+    steps: int
+    seconds: float
+    step_ms: float
+    bytes_per_step: float
+    bytes_source: str
+    dense_bytes_per_step: float  # what a ring all-reduce of fp32 gradients would send
+    parameters: str  # digest of the final parameters
+    report: dict[str, Any] | None  # the compressor's own report
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def outcome_from_rows(
+    label: str, asked: str, codec: str, seed: int, metric: str, rows: list[Row]
+) -> RunOutcome:
+    """The outcome of a run from its rows: the last evaluation and the result."""
+    result = next((row for row in rows if row["row"] == "result"), None)
+    evaluation = next((row for row in reversed(rows) if row["row"] == "evaluation"), None)
+    if result is None or evaluation is None:
+        raise LabError(f"run {label!r} ended without a result: run it again, and report this if it stays so")
+    return RunOutcome(
+        label=label,
+        asked=asked,
+        codec=codec,
+        seed=seed,
+        metric=metric,
+        **{name: evaluation[name] for name in ("score", "accuracy", "test_loss")},
+        **{name: result[name] for name in ("steps", "seconds", "step_ms", "bytes_per_step", "bytes_source")},
+        **{name: result[name] for name in ("dense_bytes_per_step", "parameters", "report")},
+    )
+
+
+def start_of(rows: list[Row]) -> int:
+    """The step at which a run was started: 0, unless it was resumed; 0 too if the rows have no losses."""
+    told = next((row for row in rows if row["row"] == "step"), {})
+    return int(told["step"] - len(told["losses"])) if "losses" in told else 0
+
+
+def outcome_from_dict(values: dict[str, Any]) -> RunOutcome:
+    """The outcome that `to_dict` wrote; a missing entry raises KeyError."""
+    return RunOutcome(**{field.name: values[field.name] for field in fields(RunOutcome)})

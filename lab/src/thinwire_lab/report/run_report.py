@@ -9,21 +9,34 @@ from pathlib import Path
 from thinwire.errors import LabError
 from thinwire.texts.words import counted
 from thinwire_lab.data.task import ACCURACY
-from thinwire_lab.report import plot_sections as plots
-from thinwire_lab.report.comparison import ComparedCodec, compare
-from thinwire_lab.report.document import document
-from thinwire_lab.report.merged import VARIED
-from thinwire_lab.report.operation_times import exchange_runs
-from thinwire_lab.report.outcome import Outcome
-from thinwire_lab.report.page import details, facts, heading, paragraph, table
+from thinwire_lab.report import page as plots
+from thinwire_lab.report.costs import exchange_runs
+from thinwire_lab.report.page import (
+    TableCell,
+    details,
+    document,
+    facts,
+    heading,
+    paragraph,
+    sortable_table,
+    table,
+)
 from thinwire_lab.report.page_data import Values, page_data
-from thinwire_lab.report.record import PICTURE, REPORT, Record, write_text
-from thinwire_lab.report.sortable_table import Cell, sortable_table
-from thinwire_lab.report.tables import byte_count, fewer, headline, pace, score
-from thinwire_lab.report.title import title_of
+from thinwire_lab.report.record import PICTURE, REPORT, Record, RunOutcome, write_text
+from thinwire_lab.report.summary import (
+    VARIED,
+    ComparedCodec,
+    byte_count,
+    compare_outcomes,
+    fewer,
+    headline,
+    pace,
+    score,
+    title_of,
+)
 
-KEPT = {ACCURACY: 0.005}  # by how much a score may be worse and still be called kept; of others:
-KEPT_BITS = 0.03
+ALLOWED_LOSS = {ACCURACY: 0.005}  # by how much a score may be worse and still count as retained; of others:
+ALLOWED_BITS = 0.03
 
 
 def write_report(record: Record, folder: Path, picture: bool = False) -> Path:
@@ -33,7 +46,7 @@ def write_report(record: Record, folder: Path, picture: bool = False) -> Path:
     data = page_data(record)
     write_text(folder / REPORT, document(title_of(record), _sections(record, data), data))
     if picture:
-        from thinwire_lab.report.picture import write_picture
+        from thinwire_lab.report.pictures import write_picture
 
         write_picture(record, folder / PICTURE)
     return folder / REPORT
@@ -54,7 +67,7 @@ def _sections(record: Record, data: Values) -> list[str]:
 
 
 def _top(record: Record, data: Values) -> list[str]:
-    recipe, lines = record.origin.recipe, compare(record.outcomes)
+    recipe, lines = record.origin.recipe, compare_outcomes(record.outcomes)
     count = lines[0].seeds
     what = (
         f"{recipe['model']} on {recipe['task']}, {counted(recipe['workers'], 'worker')}, "
@@ -87,9 +100,9 @@ def _headline(lines: list[ComparedCodec], data: Values) -> str:
         ratios = [line.dense_ratio] if len(lines) == 1 else [line.ratio]
         speedups = [] if len(lines) == 1 else [line.speedup.mean]
         values = [line.score.mean, line.bytes_per_step, *ratios, line.step_ms.mean, *speedups]
-        first = Cell(cells[0], line.codec, chip=data["codecs"][number]["colour"])
-        others = [Cell(text, value) for text, value in zip(cells[1:], values, strict=True)]
-        rows.append([first, *others, Cell("-", 0.0, codec=number)])
+        first = TableCell(cells[0], line.codec, chip=data["codecs"][number]["colour"])
+        others = [TableCell(text, value) for text, value in zip(cells[1:], values, strict=True)]
+        rows.append([first, *others, TableCell("-", 0.0, codec=number)])
     return sortable_table([*heads, "run at link speed"], rows, kind="headline")
 
 
@@ -102,13 +115,13 @@ def _against(lines: list[ComparedCodec]) -> str:
 def verdict(lines: list[ComparedCodec], slowed: bool = True) -> str:
     """One sentence about the second of two codecs or, of more, the thriftiest that learns like the first.
 
-    Where no link was `slowed` fewer bytes could save no time, and it is not said how fast steps were.
+    Without a `slowed` link fewer bytes save no time, so the speed of steps is not mentioned.
     """
     if len(lines) < 2:
         return ""
     base, other = lines[0], (lines[-1] if len(lines) == 2 else thriftiest(lines))
     if other is base:
-        return f"No codec kept {base.metric} as {base.codec} had it with fewer bytes."
+        return f"No codec retained the {base.metric} of {base.codec} with fewer bytes."
     several = base.seeds > 1
     scores = f"{score(other.metric, other.score, several)} against {score(base.metric, base.score, several)}"
     steps = f" and its steps were {pace(other.speedup)}" if slowed else ""
@@ -120,12 +133,12 @@ def verdict(lines: list[ComparedCodec], slowed: bool = True) -> str:
 def thriftiest(lines: list[ComparedCodec]) -> ComparedCodec:
     """Of the codecs whose score is about that of the first, or better, the one with the fewest bytes."""
     base = lines[0]
-    sign, room = (1, KEPT[base.metric]) if base.metric in KEPT else (-1, KEPT_BITS)
-    kept = [line for line in lines if sign * (line.score.mean - base.score.mean) >= -room]
-    return min(kept, key=lambda line: line.bytes_per_step)
+    sign, room = (1, ALLOWED_LOSS[base.metric]) if base.metric in ALLOWED_LOSS else (-1, ALLOWED_BITS)
+    retained = [line for line in lines if sign * (line.score.mean - base.score.mean) >= -room]
+    return min(retained, key=lambda line: line.bytes_per_step)
 
 
-def sources(outcomes: Sequence[Outcome]) -> str:
+def sources(outcomes: Sequence[RunOutcome]) -> str:
     """Where the bytes of each codec come from, e.g. "computed (ddp); thinwire's meter (terngrad)"."""
     codecs: dict[str, list[str]] = {}
     for outcome in outcomes:
@@ -145,7 +158,7 @@ def _control(record: Record, data: Values) -> list[str]:
     return [*plots.strengths(), *map(_changes_table, runs)]
 
 
-def _changes_table(outcome: Outcome) -> str:
+def _changes_table(outcome: RunOutcome) -> str:
     changes = (outcome.report or {})["changes"]
     rows = [[str(change["step"]), f"{change['strength']:.4g}", change["why"]] for change in changes]
     return details(
@@ -158,7 +171,7 @@ def _layers(record: Record, data: Values) -> list[str]:
     return [*plots.layers(), details("All layers, codec by codec", tables)] if data["layers"] else []
 
 
-def _layer_table(outcome: Outcome) -> str:
+def _layer_table(outcome: RunOutcome) -> str:
     heads = ["layer", "elements", "codec", "bytes/step", "bits/element", "relative error"]
     layers = (outcome.report or {})["layers"]
     rows = [

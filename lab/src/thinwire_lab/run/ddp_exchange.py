@@ -12,7 +12,7 @@ import thinwire as tw
 from thinwire.errors import LabError
 from thinwire.plans.plan import idle_text
 from thinwire.tensors.spec import Spec
-from thinwire_lab.run.codec_choice import DDP, DDP_FP16, DDP_POWERSGD, read_codec_choice
+from thinwire_lab.run.recipe import DDP, DDP_FP16, DDP_POWERSGD, read_codec_choice
 
 POWERSGD_START_STEP = 2  # PyTorch wants the buckets rebuilt first
 ONE_BUCKET_MB = 100_000.0  # with two buckets PyTorch's PowerSGD deadlocks on gloo
@@ -47,7 +47,7 @@ def check_codec(codec: str) -> None:
 
 
 def idle_note(codec: str, net: nn.Module, workers: int) -> str | None:
-    """A sentence if a codec leaves all of a model dense; workers would warn where nobody reads it."""
+    """A note if a codec leaves the whole model dense; a warning from a worker would not be seen."""
     choice = read_codec_choice(codec)
     if is_pytorch(codec) or choice.is_auto:
         return None

@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from thinwire.errors import LabError
 from thinwire_lab.data import Task
-from thinwire_lab.net.network import Network
+from thinwire_lab.net.network import LabNetwork
 from thinwire_lab.net.workers import run_workers
-from thinwire_lab.report.outcome import Outcome, Row, outcome_from_rows
-from thinwire_lab.run.checkpoint_options import CheckpointOptions
-from thinwire_lab.run.recipe import Recipe
-from thinwire_lab.run.reference_losses import ReferenceLosses
-from thinwire_lab.run.training_job import TrainingJob
+from thinwire_lab.report.record import Row, RunOutcome, outcome_from_rows
+from thinwire_lab.run.checkpoint import CheckpointOptions
+from thinwire_lab.run.recipe import Recipe, recipe_from_dict
+from thinwire_lab.run.trainer import ReferenceLosses
 
 OnRow = Callable[[Row], None]
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """One run as its workers see it; paths are texts so that the job is plain JSON."""
+
+    recipe: Recipe
+    task_folder: str
+    counters: bool  # read bytes from this host's interface counters (netlab)
+    link_rate: str | None  # emulate this link inside thinwire's own group
+    virtual: bool = False  # all workers are in one process
+    checkpoint: str | None = None
+    checkpoint_every: int | None = None  # steps
+    resume: str | None = None
+    stop_at: int | None = None  # step at which the run stops early
+    reference: ReferenceLosses = field(default_factory=ReferenceLosses)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**asdict(self), "recipe": self.recipe.to_dict(), "reference": self.reference.points}
+
+
+def read_training_job(path: Path) -> TrainingJob:
+    """The job that was written as `TrainingJob.to_dict`."""
+    values: dict[str, Any] = json.loads(path.read_text())
+    reference = ReferenceLosses(tuple((int(step), float(loss)) for step, loss in values["reference"]))
+    return TrainingJob(**{**values, "recipe": recipe_from_dict(values["recipe"]), "reference": reference})
 
 
 @contextmanager
@@ -33,12 +61,12 @@ def launch(
     recipe: Recipe,
     task: Task,
     task_folder: Path,
-    network: Network,
+    network: LabNetwork,
     on_row: OnRow,
     checkpoints: CheckpointOptions | None = None,
     reference: ReferenceLosses | None = None,
-) -> tuple[Outcome, list[Row]]:
-    """Run `recipe` on `network`; a guard is told the losses of `reference`.
+) -> tuple[RunOutcome, list[Row]]:
+    """Run `recipe` on `network`; a guard compares with the losses of `reference`.
 
     1. check everything that can be checked without a process;  2. write the job;  3. start the workers and
     pass on their rows;  4. end them all and sum up.
@@ -76,7 +104,7 @@ def check_names(recipe: Recipe) -> None:
 
 
 def idle_notes(recipes: Sequence[Recipe], classes: int) -> list[str]:
-    """What to tell of codecs that leave all of their model dense."""
+    """Notes on codecs that leave the whole model dense."""
     from thinwire_lab.models import model_card
     from thinwire_lab.run.ddp_exchange import idle_note
 
@@ -99,7 +127,7 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else str(path.absolute())
 
 
-def _run(job: TrainingJob, network: Network, on_row: OnRow) -> list[Row]:
+def _run(job: TrainingJob, network: LabNetwork, on_row: OnRow) -> list[Row]:
     rows: list[Row] = []
     count = network.processes(job.recipe.workers)
     workers = run_workers("thinwire_lab.run.worker", job.to_dict(), network, count)

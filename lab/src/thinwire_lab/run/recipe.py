@@ -1,15 +1,100 @@
-"""A recipe: everything that decides a training run, as one frozen value."""
+"""A recipe: everything that decides a training run, its codec included; and the lab's own recipes."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from types import MappingProxyType
 from typing import Any
 
+import thinwire as tw
+from thinwire.auto.qualities import DENSE, QUALITIES, candidates
 from thinwire.errors import LabError
+from thinwire.texts.behind_at import read_hierarchy, split_options
+from thinwire.texts.names import AUTO, CONTROLS, MEMORIES, ROUTES, check_codec_names, check_name, first_word
 
+DDP, DDP_FP16, DDP_POWERSGD = "ddp", "ddp-fp16", "ddp-powersgd"  # PyTorch's own exchange
 OPTIMIZERS = ("sgd", "adam", "adamw")
 SCHEDULES = ("constant", "cosine")
+
+
+@dataclass(frozen=True)
+class CodecChoice:
+    """A codec text, how else `compress` is called, and the size of DDP's buckets in MB (None: DDP's own)."""
+
+    codec: str
+    memory: str | None = None
+    route: str | None = None
+    control: str | None = None
+    bucket: str | None = None
+    quality: str | None = None
+    hierarchy: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.bucket is not None and not self.bucket.replace(".", "", 1).isdigit():
+            raise LabError(f"bucket={self.bucket} must be a size in MB, as in bucket=5")
+        if not (self.hierarchy in (None, "auto", "off") or str(self.hierarchy).isdigit()):
+            raise LabError(f"hierarchy={self.hierarchy} must be auto, off, or how many workers a node has")
+        if self.is_auto and (self.memory or self.route or self.control):
+            raise LabError(
+                "auto chooses memory, route and control with the codec: quality= and hierarchy= fit"
+            )
+        if self.quality is not None and not self.is_auto:
+            raise LabError(f"quality={self.quality} says what auto may take, and {self.codec} is no auto")
+
+    @property
+    def is_pytorch(self) -> bool:
+        """Whether PyTorch's own exchange is meant and not a thinwire codec."""
+        return first_word(self.codec) in (DDP, DDP_FP16, DDP_POWERSGD)
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether what is quickest is meant."""
+        return self.codec == AUTO
+
+    def check_names(self) -> None:
+        """Refuses a misspelt name without waiting for torch; options are checked where the codec is made."""
+        if not self.is_pytorch and not self.is_auto:
+            check_codec_names(self.codec)
+        for what, known in (("memory", MEMORIES), ("route", ROUTES), ("control", CONTROLS)):
+            text = getattr(self, what)
+            if text is not None:
+                check_name(what, text, known)
+
+    @property
+    def bucket_mb(self) -> float | None:
+        return None if self.bucket is None else float(self.bucket)
+
+    def options(self) -> dict[str, Any]:
+        """The options as `compress` takes them."""
+        options: dict[str, Any] = {"memory": self.memory, "route": self.route, "control": self.control}
+        if self.quality is not None:
+            options["quality"] = self.quality
+        if self.hierarchy is not None:
+            options["hierarchy"] = read_hierarchy(self.hierarchy)
+        return options
+
+    def policy(self, total_steps: int | None = None) -> tw.Policy:
+        """Which tensor gets what, in a run of so many steps."""
+        return tw.Policy.of(self.codec, total_steps=total_steps)
+
+    def plan(self, model: tw.Model, workers: int, total_steps: int | None = None) -> tw.Plan:
+        """What would travel for a model in a run of so many steps; under auto, in the first ones."""
+        if self.is_auto:
+            candidates(self.quality or QUALITIES[0])
+            return tw.Plan.of(tw.Policy.of(DENSE), model, workers)
+        return tw.Plan.of(self.policy(total_steps), model, workers, self.memory, self.route, self.control)
+
+
+def read_codec_choice(text: str) -> CodecChoice:
+    """Reads a codec text with options behind "@", in words of the form option=value.
+
+    >>> read_codec_choice("topk:0.01 @ control=guard:patience=2 memory=none").options()
+    {'memory': 'none', 'route': None, 'control': 'guard:patience=2'}
+    """
+    codec, given = split_options(text)
+    return CodecChoice(codec, **given)
 
 
 @dataclass(frozen=True)
@@ -93,3 +178,65 @@ def recipe_from_dict(values: dict[str, Any]) -> Recipe:
 def _require(rule: bool, sentence: str) -> None:
     if not rule:
         raise LabError(sentence)
+
+
+def digits() -> Recipe:
+    """A small CNN on scikit-learn's digits: above 97 % in seconds."""
+    return Recipe("digits", "digits-cnn", epochs=10, batch=16, lr=0.05)
+
+
+def demo() -> Recipe:
+    """The demo: digits over links so slow that sending the gradients takes longer than computing them."""
+    return replace(digits(), epochs=8, rate="50mbit", evaluations=8)
+
+
+def mnist() -> Recipe:
+    """LeNet on MNIST, TernGrad's first experiment (total batch 64, momentum)."""
+    return Recipe("mnist", "lenet", epochs=2, batch=16, lr=0.02, weight_decay=5e-4)
+
+
+def fashion_mnist() -> Recipe:
+    """LeNet on Fashion-MNIST: the same size as MNIST, but not as easy."""
+    return replace(mnist(), task="fashion-mnist", epochs=4)
+
+
+def cifar10() -> Recipe:
+    """ResNet-20 on CIFAR-10 with shifts and flips."""
+    return Recipe("cifar10", "resnet20", epochs=10, batch=32, lr=0.1, weight_decay=1e-4, augment=True)
+
+
+def cifar10_study() -> Recipe:
+    """A net of half a million parameters on CIFAR-10, in minutes of two cores: for comparing codecs."""
+    return replace(cifar10(), model="resnet8-wide", epochs=7, weight_decay=5e-4, warmup=0.15, evaluations=7)
+
+
+def shakespeare() -> Recipe:
+    """A small character transformer on tiny Shakespeare, with Adam."""
+    return Recipe(
+        "shakespeare", "char-transformer", epochs=3, batch=16, lr=1e-3, optimizer="adam", warmup=0.1
+    )
+
+
+def shakespeare_study() -> Recipe:
+    """The same transformer with AdamW, for comparing codecs."""
+    return replace(shakespeare(), epochs=2, lr=4e-3, optimizer="adamw", weight_decay=0.1, evaluations=2)
+
+
+RECIPES: Mapping[str, Callable[[], Recipe]] = MappingProxyType(
+    {
+        "digits": digits,
+        "mnist": mnist,
+        "fashion-mnist": fashion_mnist,
+        "cifar10": cifar10,
+        "cifar10-study": cifar10_study,
+        "shakespeare": shakespeare,
+        "shakespeare-study": shakespeare_study,
+    }
+)
+
+
+def recipe_for(task: str) -> Recipe:
+    """The good recipe for a task."""
+    if task not in RECIPES:
+        raise LabError(f"unknown task {task!r}: choose one of {', '.join(RECIPES)}")
+    return RECIPES[task]()

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from thinwire.errors import LabError
 from thinwire.plans.wire_version import WIRE_VERSION, bytes_since
-from thinwire_lab.report.outcome import Outcome, Row, outcome_from_dict
-from thinwire_lab.run.lines_file import LinesFile
+from thinwire_lab.records import RecordFile, origin
+from thinwire_lab.report.record import Row, RunOutcome, outcome_from_dict
 from thinwire_lab.run.recipe import Recipe, recipe_from_dict
 
 RECORDS = "records.jsonl"  # in the run folder, unless another file is named
-Finished = tuple[Outcome, list[Row]]
+Finished = tuple[RunOutcome, list[Row]]
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """All that decides the result of a run: runs with equal settings are the same run."""
 
     recipe: Recipe
@@ -31,44 +29,42 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Records:
+class RunRecords:
     """A file that lines are added to and never taken from; of two lines of the same run the later one counts.
 
     A line is {"settings": {"recipe", "network", "baseline", "wire"}, "commit", "made", "result", "rows"}. Of
-    the rows the losses on the way are kept as (step, loss), everything else as it was told.
+    the rows, losses are stored as (step, loss), everything else as it came.
     """
 
     path: Path
 
-    def find(self, settings: Settings) -> Finished | None:
+    def find(self, settings: RunSettings) -> Finished | None:
         """The result of a run that was finished before, and its rows."""
         found = None
-        for number, line in enumerate(LinesFile(self.path).lines(), 1):
-            values = self._read(number, line)
+        for values in self._lines():
             if _settings(values["settings"]) == settings:
                 found = values
         return None if found is None else (outcome_from_dict(found["result"]), _long(found["rows"]))
 
-    def checked(self) -> Records:
-        """Itself, if there is such a file with at least one run."""
+    def checked(self) -> RunRecords:
+        """Itself; raises LabError unless the file has at least one run."""
         if not self.path.is_file() or not self.path.read_bytes().strip():
             raise LabError(
                 f"{self.path} has no runs: make some with thinwire compare TASK --records {self.path}"
             )
         return self
 
-    def runs(self) -> list[tuple[Recipe, Outcome]]:
-        """Every run with the bytes of now and what it gave, in the file's order; the later of two counts."""
-        found: dict[Settings, Outcome] = {}
-        for number, line in enumerate(LinesFile(self.path).lines(), 1):
-            values = self._read(number, line)
+    def runs(self) -> list[tuple[Recipe, RunOutcome]]:
+        """Every run with the bytes of this version, and its outcome, in order; the later of two counts."""
+        found: dict[RunSettings, RunOutcome] = {}
+        for values in self._lines():
             settings = _settings(values["settings"])
             if settings is not None and settings.wire == WIRE_VERSION:
                 found[settings] = outcome_from_dict(values["result"])
         return [(settings.recipe, outcome) for settings, outcome in found.items()]
 
-    def add(self, settings: Settings, outcome: Outcome, rows: list[Row]) -> None:
-        """Writes a finished run down at once, as one line."""
+    def add(self, settings: RunSettings, outcome: RunOutcome, rows: list[Row]) -> None:
+        """Records a finished run as one line."""
         line = {
             "settings": {
                 "recipe": settings.recipe.to_dict(),
@@ -76,12 +72,11 @@ class Records:
                 "baseline": settings.baseline,
                 "wire": settings.wire,
             },
-            "commit": commit(),
-            "made": datetime.now().astimezone().isoformat(timespec="seconds"),
+            **origin(),
             "result": outcome.to_dict(),
             "rows": _short(rows),
         }
-        LinesFile(self.path).append(json.dumps(line))
+        RecordFile(self.path).append(line)
 
     def check(self) -> None:
         """Refuses a file that cannot be read or written, before anything runs."""
@@ -89,37 +84,19 @@ class Records:
             raise LabError(
                 f"folder {self.path.absolute().parent} for --records does not exist: make it first"
             )
-        for number, line in enumerate(LinesFile(self.path).lines(), 1):
-            self._read(number, line)
+        for _ in self._lines():
+            pass
 
-    def _read(self, number: int, line: str) -> dict[str, Any]:
-        try:
-            values: dict[str, Any] = json.loads(line)
-            _settings(values["settings"]), outcome_from_dict(values["result"]), values["rows"]["steps"]
-        except (ValueError, TypeError, KeyError) as error:
-            raise LabError(
-                f"{self.path} is damaged in line {number}: delete that line, or name another file"
-            ) from error
-        return values
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        return RecordFile(self.path).read(_checked)
 
 
-def commit() -> str:
-    """The commit of this thinwire, with a "+" if files differ from it; "" where there is no repository."""
-    folder = Path(__file__).parent
-    try:
-        found = _git(folder, "rev-parse", "--short=12", "HEAD")
-        changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".")
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return found + ("+" if changed else "")
+def _checked(values: dict[str, Any]) -> dict[str, Any]:
+    _settings(values["settings"]), outcome_from_dict(values["result"]), values["rows"]["steps"]
+    return values
 
 
-def _git(folder: Path, *words: str) -> str:
-    done = subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
-def _settings(values: dict[str, Any]) -> Settings | None:
+def _settings(values: dict[str, Any]) -> RunSettings | None:
     """Settings as they were written; None if a later thinwire wrote them, with options unknown here.
 
     A version since which the codec's bytes have not changed counts as that of now.
@@ -127,7 +104,7 @@ def _settings(values: dict[str, Any]) -> Settings | None:
     try:
         recipe, wire = recipe_from_dict(values["recipe"]), values["wire"]
         unchanged = bytes_since(recipe.codec) <= wire <= WIRE_VERSION
-        return Settings(recipe, values["network"], values["baseline"], WIRE_VERSION if unchanged else wire)
+        return RunSettings(recipe, values["network"], values["baseline"], WIRE_VERSION if unchanged else wire)
     except LabError:
         return None
 

@@ -8,21 +8,19 @@ from pathlib import Path
 
 from thinwire.errors import LabError
 from thinwire_lab.data import Task, load_task
-from thinwire_lab.net.network import AUTO, Network, open_network
-from thinwire_lab.report.outcome import Outcome, Row
-from thinwire_lab.report.record import Record, describe, make_folder, write_record
+from thinwire_lab.net.network import AUTO, LabNetwork, open_network
+from thinwire_lab.report.record import Record, Row, RunOutcome, describe, make_folder, write_record
 from thinwire_lab.report.run_report import write_report
-from thinwire_lab.run.checkpoint_options import CheckpointOptions
-from thinwire_lab.run.codec_choice import read_codec_choice
+from thinwire_lab.run.checkpoint import CheckpointOptions
 from thinwire_lab.run.launch import check, check_names, idle_notes, launch, shared_task
 from thinwire_lab.run.progress import Progress
-from thinwire_lab.run.recipe import Recipe
-from thinwire_lab.run.records import RECORDS, Records, Settings
-from thinwire_lab.run.reference_losses import ReferenceLosses
+from thinwire_lab.run.recipe import Recipe, read_codec_choice
+from thinwire_lab.run.records import RECORDS, RunRecords, RunSettings
+from thinwire_lab.run.trainer import ReferenceLosses
 
 
 @dataclass(frozen=True)
-class Session:
+class TrainingSession:
     """What is run and where its results go."""
 
     title: str
@@ -47,7 +45,7 @@ class Session:
 
         first = self.recipes[0]
         if self.records is not None:
-            Records(self.records).check()
+            RunRecords(self.records).check()
         for recipe in self.recipes:
             check_names(recipe)
         task = load_task(first.task, self.data, progress.say)
@@ -70,11 +68,11 @@ class Session:
         write_report(record, folder, self.picture)
         return record, folder
 
-    def _run_all(self, task: Task, network: Network, folder: Path, progress: Progress) -> Record:
+    def _run_all(self, task: Task, network: LabNetwork, folder: Path, progress: Progress) -> Record:
         origin = describe(self.title, self.command, network.note(), self.recipes[0].to_dict())
         record = Record(origin, (), {})
         baselines: dict[int, ReferenceLosses] = {}  # by seed: of the codec that was named first
-        records = Records(self.records or folder / RECORDS)
+        records = RunRecords(self.records or folder / RECORDS)
         with shared_task(task) as task_folder:
             for recipe in self.recipes:
                 progress.begin(recipe, task.metric, recipe.num_steps(len(task.train)))
@@ -96,14 +94,14 @@ class Session:
         """A run that can be saved, stopped and resumed is always run."""
         return self.checkpoints is None
 
-    def _settings(self, recipe: Recipe, network: Network) -> Settings:
+    def _settings(self, recipe: Recipe, network: LabNetwork) -> RunSettings:
         guarded = (read_codec_choice(recipe.codec).control or "").startswith("guard")
-        return Settings(recipe, network.kind, self.recipes[0].codec if guarded else "")
+        return RunSettings(recipe, network.kind, self.recipes[0].codec if guarded else "")
 
 
-def _extended(record: Record, outcome: Outcome, rows: list[Row]) -> Record:
-    kept = [row for row in rows if row["row"] != "result"]  # the result is in the outcome
-    return Record(record.origin, (*record.outcomes, outcome), {**record.rows, outcome.label: kept})
+def _extended(record: Record, outcome: RunOutcome, rows: list[Row]) -> Record:
+    shown = [row for row in rows if row["row"] != "result"]  # the result is in the outcome
+    return Record(record.origin, (*record.outcomes, outcome), {**record.rows, outcome.label: shown})
 
 
 def grid(recipe: Recipe, codecs: Sequence[str], num_seeds: int) -> tuple[Recipe, ...]:

@@ -2,25 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+import thinwire as tw
+from thinwire import Compressor
 from thinwire.errors import LabError
 from thinwire_lab.data import Task
-from thinwire_lab.data.augment import shift_and_flip
-from thinwire_lab.data.task import Indices
+from thinwire_lab.data.task import ExampleOrder, Indices, shift_and_flip
+from thinwire_lab.models import fit_check
+from thinwire_lab.report.record import Row
 from thinwire_lab.run.checkpoint import Checkpoint, check_same_run, read_checkpoint
 from thinwire_lab.run.ddp_exchange import HookedModel
-from thinwire_lab.run.gradient_wait import GradientWait
-from thinwire_lab.run.optimizer import make_optimizer
 from thinwire_lab.run.recipe import Recipe
-from thinwire_lab.run.reference_losses import ReferenceLosses
-from thinwire_lab.run.training import Training
 
+ADAMS: Mapping[str, Callable[..., torch.optim.Optimizer]] = MappingProxyType(
+    {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+)
 Hook = Callable[[nn.Module], HookedModel]
+
+
+def make_optimizer(
+    net: nn.Module, recipe: Recipe, compressor: Compressor | None = None
+) -> torch.optim.Optimizer:
+    """SGD leaves momentum to the compressor where its memory applies it (dgc)."""
+    groups: Any = list(net.parameters())
+    optimizer: torch.optim.Optimizer
+    if recipe.optimizer in ADAMS:
+        optimizer = ADAMS[recipe.optimizer](groups, recipe.lr, weight_decay=recipe.weight_decay)
+    else:
+        if compressor is not None:
+            groups = compressor.param_groups(groups, momentum=recipe.momentum)
+        optimizer = torch.optim.SGD(groups, recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay)
+    if compressor is not None:
+        compressor.check_optimizer(optimizer)
+    return optimizer
+
+
+class GradientWait:
+    """Seconds of a step spent waiting for gradients; the rest is forward and backward pass and update.
+
+    Gradients tell when they are ready, before DDP takes them; `end` is called when the backward pass returns.
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        self.seconds = 0.0  # of the step that ended last
+        self._ready = time.perf_counter()
+        for parameter in net.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
+
+    def _note(self, parameter: Tensor) -> None:
+        self._ready = time.perf_counter()
+
+    def end(self) -> None:
+        """The backward pass has returned: the gradients of all ranks are here."""
+        self.seconds = time.perf_counter() - self._ready
+
+
+@dataclass(frozen=True)
+class ReferenceLosses:
+    """The losses of a baseline run as (step, loss), in order; empty without a baseline."""
+
+    points: tuple[tuple[int, float], ...] = ()
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[Row]) -> ReferenceLosses:
+        """The losses in the rows of a run."""
+        return cls(tuple((row["step"], row["loss"]) for row in rows if row["row"] == "step"))
+
+    def at(self, step: int) -> float | None:
+        """The loss of a step, counted from 1, interpolated between recorded steps."""
+        if not self.points:
+            return None
+        steps, losses = zip(*self.points, strict=True)
+        return float(np.interp(step, steps, losses))
+
+
+class Training:
+    """The net as the recipe's seed makes it, the order of its examples, and the step it is at."""
+
+    compressor: tw.Compressor | None = None
+
+    def __init__(self, recipe: Recipe, task: Task, reference: ReferenceLosses | None) -> None:
+        self.recipe, self.task = recipe, task
+        self.reference = reference or ReferenceLosses()
+        card = fit_check(recipe.model, task.name, task.train.x.shape[1:])
+        self.net: nn.Module = card.build(recipe.seed, task.classes)
+        self.num_steps = recipe.num_steps(len(task.train))
+        self.order = ExampleOrder(len(task.train), recipe.batch, recipe.workers, recipe.seed)
+        self.step = 0
+
+    @property
+    def epoch(self) -> float:
+        return self.step / self.order.steps_per_epoch
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.net.parameters())
+
+    def seed_of(self, rank: int) -> int:
+        """What a worker's draws of this step follow from."""
+        return (self.recipe.seed << 32) + self.step * self.recipe.workers + rank
+
+    def strength(self) -> dict[str, float]:
+        """How strong the codec is now: its strength and, if it drops a part of the numbers, theta."""
+        compressor = self.compressor
+        if compressor is None or (compressor.plan.control is None and compressor.theta is None):
+            return {}
+        theta = {} if compressor.theta is None else {"theta": compressor.theta}
+        return {"strength": compressor.strength, **theta}
 
 
 class Trainer(Training):

@@ -17,17 +17,24 @@ import torch
 
 from thinwire.errors import ThinwireError
 from thinwire_lab.data import open_task
-from thinwire_lab.net.rendezvous import end_process, join, leave
-from thinwire_lab.run.byte_meter import ByteMeter, CompressorMeter, meter_for, ring_bytes
+from thinwire_lab.net.workers import end_process, join, leave
 from thinwire_lab.run.checkpoint import write_checkpoint
 from thinwire_lab.run.ddp_exchange import attach
-from thinwire_lab.run.evaluation import evaluate
-from thinwire_lab.run.gradient_histograms import GradientHistograms
-from thinwire_lab.run.parameters_digest import agreed_digest
-from thinwire_lab.run.peers import Nobody, Peers, Processes
-from thinwire_lab.run.step_times import StepTimes
+from thinwire_lab.run.launch import TrainingJob, read_training_job
+from thinwire_lab.run.observers import (
+    ByteMeter,
+    CompressorMeter,
+    GradientHistograms,
+    Nobody,
+    Peers,
+    Processes,
+    StepTimer,
+    agreed_digest,
+    evaluate,
+    meter_for,
+    ring_bytes,
+)
 from thinwire_lab.run.trainer import Trainer
-from thinwire_lab.run.training_job import TrainingJob, read_training_job
 from thinwire_lab.run.virtual_trainer import VirtualTrainer
 
 PROGRESS_ROWS = 200  # each has the losses of all steps since the one before
@@ -35,14 +42,14 @@ HISTOGRAM_ROWS = 8
 CRASHED, FAILED = 1, 2  # exit codes
 
 
-class Worker:
+class TrainingWorker:
     """Trains by a job, scores and saves the model on the way, and tells the launcher in rows."""
 
     def __init__(
         self, job: TrainingJob, trainer: Trainer | VirtualTrainer, meter: ByteMeter, peers: Peers
     ) -> None:
         self.job, self.trainer, self.meter, self.peers = job, trainer, meter, peers
-        self.times = StepTimes()
+        self.times = StepTimer()
 
     def run(self) -> None:
         """Train from the current step to the last one; report rows on the way and the result at the end."""
@@ -158,7 +165,7 @@ def work(job_file: Path) -> NoReturn:
     meter = meter_for(recipe, trainer.num_parameters, trainer.compressor, job.counters)
     if job.resume is not None:
         trainer.load(Path(job.resume))
-    Worker(job, trainer, meter, Processes()).run()
+    TrainingWorker(job, trainer, meter, Processes()).run()
     trainer.close()
     leave()
 
@@ -167,7 +174,7 @@ def work_alone(job: TrainingJob) -> NoReturn:
     """Do the job of all workers in this process."""
     torch.set_num_threads(1)  # as every worker has
     trainer = VirtualTrainer(job.recipe, open_task(Path(job.task_folder)), job.reference)
-    Worker(job, trainer, CompressorMeter(trainer.compressor), Nobody()).run()
+    TrainingWorker(job, trainer, CompressorMeter(trainer.compressor), Nobody()).run()
     trainer.close()
     end_process(0)
 

@@ -1,1 +1,1 @@
-"""Simulated clusters with a clock of their own: what `auto` decides on links that nobody here has."""
+"""Simulated clusters with a simulated clock: what `auto` decides on links that are not here."""

@@ -17,6 +17,9 @@ from torch import Tensor
 from thinwire.groups.base import Confession, Group, Pending
 
 COPIED_BYTES = 1 << 12  # of longer messages the simulation needs no content
+_LEVELS = {"qsgd:8": 127.0, "qsgd:4": 7.0, "terngrad:1": 1.0, "terngrad": 1.0}
+PART_NUMEL, MOST_PARTS = 1 << 20, 4  # a bucket travels in parts, so that coding and travel overlap
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Wire:
     cpu_s_per_byte: float = 0.0  # what a core does to move one
 
 
-class Clock:
+class SimulatedClock:
     """Simulated seconds."""
 
     def __init__(self) -> None:
@@ -41,7 +44,7 @@ class Clock:
         return self.now
 
 
-class Network:
+class SimulatedNetwork:
     """Collectives of `workers` hosts on a wire; `rng` None: no noise, jitter as its mean."""
 
     def __init__(self, wire: Wire, workers: int, rng: random.Random | None) -> None:
@@ -90,7 +93,7 @@ class Network:
 class SimulatedGroup(Group):
     """Collectives take simulated time; every peer has what this rank has."""
 
-    def __init__(self, network: Network, clock: Clock) -> None:
+    def __init__(self, network: SimulatedNetwork, clock: SimulatedClock) -> None:
         self.rank, self.size = 0, network.workers
         self._network, self._clock = network, clock
 
@@ -124,7 +127,7 @@ class SimulatedGroup(Group):
 
 @dataclass(frozen=True)
 class _Arrival:
-    clock: Clock
+    clock: SimulatedClock
     end: float
 
     def wait(self) -> None:
@@ -173,8 +176,6 @@ COSTS: Mapping[str, Cost] = {
     "topk:0.01": Cost(0.05, 2.0, 0.3, 0.15, gathers=True),
     "powersgd:4": Cost(0.0, 1.5, 0.7, reduces=True),
 }
-_LEVELS = {"qsgd:8": 127.0, "qsgd:4": 7.0, "terngrad:1": 1.0, "terngrad": 1.0}
-PART_NUMEL, MOST_PARTS = 1 << 20, 4  # a bucket travels in parts, so that coding and travel overlap
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,7 @@ class Job:
 
     @property
     def ready_s(self) -> tuple[float, ...]:
-        """Of each bucket, since the first one: evenly over the backward pass."""
+        """When each bucket is ready, in seconds after the first: evenly over the backward pass."""
         last = max(1, len(self.buckets) - 1)
         return tuple(self.backward_s * k / last for k in range(len(self.buckets)))
 
@@ -197,7 +198,7 @@ class Job:
 def step(
     job: Job,
     text: str,
-    network: Network,
+    network: SimulatedNetwork,
     now: float,
     slower: float = 1.0,
     ready: Callable[[float], None] = lambda _: None,
@@ -221,7 +222,7 @@ def step(
 
 
 def _exchange(
-    job: Job, cost: Cost, levels: float, bucket: Tensors, network: Network, begin: float
+    job: Job, cost: Cost, levels: float, bucket: Tensors, network: SimulatedNetwork, begin: float
 ) -> tuple[float, float]:
     """One bucket through a codec: when it is done, and the seconds of coding in it."""
     p, n = network.workers, bucket.coded
@@ -257,7 +258,7 @@ def _exchange(
 
 def expected_step_s(job: Job, text: str, wire: Wire, workers: int, steps: int = 16) -> float:
     """Seconds of a step in the long run, without noise: token buckets as full as such steps leave them."""
-    network = Network(replace(wire), workers, None)
+    network = SimulatedNetwork(replace(wire), workers, None)
     network._tokens = 0.0
     now, ends = 0.0, []
     for _ in range(steps):
@@ -265,6 +266,3 @@ def expected_step_s(job: Job, text: str, wire: Wire, workers: int, steps: int = 
         ends.append(now)
     half = steps // 2
     return (ends[-1] - ends[half - 1]) / (steps - half)
-
-
-CPU = torch.device("cpu")

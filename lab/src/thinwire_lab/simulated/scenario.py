@@ -1,13 +1,12 @@
-"""Scenarios: random clusters and nets, an auto run on each, and the verdict over its decision."""
+"""Scenarios: random clusters and nets, and an auto run on each."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import Any
 
 import torch
 
@@ -28,21 +27,19 @@ from thinwire.tensors.spec import Spec
 from thinwire_lab.simulated.cluster import (
     COSTS,
     CPU,
-    Clock,
     Job,
-    Network,
+    SimulatedClock,
     SimulatedGroup,
+    SimulatedNetwork,
     Tensors,
     Wire,
     expected_step_s,
     step,
 )
+from thinwire_lab.simulated.verdicts import MAX_STEPS, ScenarioOutcome
 
-MAX_STEPS, MAX_TRIAL_S = 70, 600.0
-WORSE, SLOWER = 1.10, 1.05  # times the best allowed choice, times plain DDP
-NEAR_SHARE = 0.99  # of decisions that must be near the best
 AFTER_CHANGE = 200  # steps after which a decision must fit the new link
-LONGEST_STEP_S = 60.0  # nobody trains with longer ones
+LONGEST_STEP_S = 60.0  # scenarios with longer steps are not used
 WORKERS = (2, 4, 8, 16, 32, 64)
 BUCKET_BYTES = (1 << 20, 25 << 20)  # DDP's first one, and the others
 # (matrices of this shape, how many): from 50 thousand to 100 million parameters
@@ -60,7 +57,7 @@ NETS: tuple[tuple[tuple[int, int], int], ...] = (
 
 @dataclass(frozen=True)
 class Scenario:
-    """A cluster, a net and what happens to them. `probed`: how wrong the probe of codecs is, in times."""
+    """A cluster, a net and what happens to them. `probed`: by which factor the probe of codecs is wrong."""
 
     seed: int
     net: int
@@ -75,42 +72,6 @@ class Scenario:
     @property
     def model(self) -> Model:
         return _model(self.net)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What auto took, and the true steps: of that, of plain DDP and of the best that was allowed."""
-
-    seed: int
-    codec: str
-    best: str
-    steps: int
-    trial_s: float
-    taken_s: float
-    dense_s: float
-    best_s: float
-    decided: bool
-    changed: bool = False
-
-    @property
-    def near_best(self) -> bool:
-        return self.taken_s <= WORSE * self.best_s
-
-    @property
-    def not_slower(self) -> bool:
-        return self.taken_s <= SLOWER * self.dense_s
-
-    @property
-    def in_time(self) -> bool:
-        return self.decided and (self.changed or (self.steps <= MAX_STEPS and self.trial_s <= MAX_TRIAL_S))
-
-    def __str__(self) -> str:
-        when = "200 steps after a change" if self.changed else f"after {self.steps} steps"
-        ratios = f"{self.taken_s / self.best_s:.2f} of {self.best}, {self.taken_s / self.dense_s:.2f} of DDP"
-        return f"seed {self.seed}, {when}: {self.codec}, {ratios}"
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "near_best": self.near_best, "not_slower": self.not_slower}
 
 
 @lru_cache
@@ -207,13 +168,13 @@ def _log(rng: random.Random, low: float, high: float) -> float:
     return math.exp(rng.uniform(math.log(low), math.log(high)))
 
 
-class Run:
+class SimulatedRun:
     """An auto run on a scenario: the real pilot, helm, survey and probes over a simulated group."""
 
     def __init__(self, made: Scenario) -> None:
-        self.scenario, self.clock, self.codec = made, Clock(), DENSE
+        self.scenario, self.clock, self.codec = made, SimulatedClock(), DENSE
         self.rng = random.Random(made.seed + 1)
-        self.network = Network(made.wire, made.workers, self.rng)
+        self.network = SimulatedNetwork(made.wire, made.workers, self.rng)
         self.job = made.job
         self.first_trial_s: float | None = None
         group = SimulatedGroup(self.network, self.clock)
@@ -224,7 +185,7 @@ class Run:
         self.pilot = Pilot(made.quality, helm, made.workers)
 
     def steps(self, most: int, until_decided: bool = False) -> int:
-        """Trains so many steps; gives how many it was."""
+        """Trains up to `most` steps and returns how many it trained."""
         for count in range(most):
             pilot = self.pilot
             pilot.begin_step(self.clock.now)
@@ -236,7 +197,7 @@ class Run:
             self.clock.now = end + self._noise() * self.job.rest_s
         return most
 
-    def outcome(self, steps: int, wire: Wire, changed: bool = False) -> Outcome:
+    def outcome(self, steps: int, wire: Wire, changed: bool = False) -> ScenarioOutcome:
         made = self.scenario
         texts = (DENSE, *choices(made.quality, nodes=False))
         true_s = {text: expected_step_s(made.job, text, wire, made.workers) for text in texts}
@@ -244,7 +205,7 @@ class Run:
         taken = self.pilot.codec
         began = self.clock.now if self.first_trial_s is None else self.first_trial_s
         times = true_s[taken], true_s[DENSE], true_s[best]
-        return Outcome(
+        return ScenarioOutcome(
             made.seed, taken, best, steps, self.clock.now - began, *times, self.pilot.decided, changed
         )
 
@@ -286,10 +247,10 @@ def _speeds(codecs: Sequence[str], factor: float) -> dict[str, CodecSpeed]:
     return found
 
 
-def play(seed: int) -> list[Outcome]:
+def play(seed: int) -> list[ScenarioOutcome]:
     """The decision of one scenario, and where its link changes the one that holds 200 steps later."""
     made = scenario(seed)
-    run = Run(made)
+    run = SimulatedRun(made)
     steps = run.steps(2 * MAX_STEPS, until_decided=True)
     outcomes = [run.outcome(steps, made.wire)]
     if made.after is not None:
@@ -298,51 +259,3 @@ def play(seed: int) -> list[Outcome]:
         run.steps(AFTER_CHANGE)
         outcomes.append(run.outcome(AFTER_CHANGE, made.after, changed=True))
     return outcomes
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Verdicts over many decisions: after the first steps, and 200 steps after a link changed."""
-
-    decisions: int
-    near_best: int
-    not_slower: int
-    in_time: int
-    worst: tuple[Outcome, ...]  # those that missed a limit
-
-    @classmethod
-    def of(cls, outcomes: Sequence[Outcome]) -> Summary:
-        missed = [one for one in outcomes if not (one.near_best and one.not_slower and one.in_time)]
-        worst = sorted(missed, key=lambda one: one.taken_s / one.best_s, reverse=True)
-        return cls(
-            len(outcomes),
-            sum(one.near_best for one in outcomes),
-            sum(one.not_slower for one in outcomes),
-            sum(one.in_time for one in outcomes),
-            tuple(worst),
-        )
-
-    @property
-    def holds(self) -> bool:
-        everything = self.not_slower == self.in_time == self.decisions
-        return everything and self.near_best >= NEAR_SHARE * self.decisions
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "decisions": self.decisions,
-            "near_best": self.near_best,
-            "not_slower": self.not_slower,
-            "in_time": self.in_time,
-            "holds": self.holds,
-            "missed": [one.to_json() for one in self.worst],
-        }
-
-    def __str__(self) -> str:
-        n = self.decisions
-        lines = [
-            f"{n} decisions",
-            f"{self.near_best / n:7.2%} at most {WORSE} times the best allowed (asked: {NEAR_SHARE:.0%})",
-            f"{self.not_slower / n:7.2%} at most {SLOWER} times plain DDP (asked: all)",
-            f"{self.in_time / n:7.2%} within {MAX_STEPS} steps and {MAX_TRIAL_S:.0f} s (asked: all)",
-        ]
-        return "\n".join([*lines, *map(str, self.worst[:10])])

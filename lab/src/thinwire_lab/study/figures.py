@@ -1,22 +1,27 @@
-"""Figures of the error study for the HTML report (plotly)."""
+"""Figures of the error study: error against bits, and where FFT beats top-k (matplotlib)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from thinwire_lab.report.page import FONT
-from thinwire_lab.study.correlation import BREAK_EVEN, WHITE_IN_PLACE
-from thinwire_lab.study.errors import Finding
-from thinwire_lab.study.verdict import FFT
+from thinwire_lab.report.drawing import DARK, FAINT, FIRST, bare, new_figure, save
+from thinwire_lab.study.errors import BREAK_EVEN, WHITE_IN_PLACE, GradientErrors
+from thinwire_lab.study.findings import FFT
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
+TICKS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+RATIO_TICKS = (0.25, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10)
 LAG1_AXIS = "correlation of neighbours (dashed: AR(1) breaks even)"
 IN_PLACE_AXIS = "energy in the 15 % largest elements (dashed: white noise)"
 RIVAL = "topk"  # of fft in the plot of single tensors: the same coder behind the same selection
+SUBJECT_COLOURS = FIRST[1:]
 
 
 @dataclass(frozen=True)
@@ -25,27 +30,25 @@ class Look:
 
     colour: str
     dashed: bool = False
-    marker: str = "circle"
+    marker: str = "o"
 
 
-# Okabe and Ito's colours, told apart by colour-blind readers.
 LOOKS = {
-    "fft": Look("#0072b2"),
-    "fft whole": Look("#0072b2", dashed=True, marker="square"),
-    "dct": Look("#56b4e9", marker="diamond"),
-    "topk": Look("#d55e00"),
-    "topk fp32": Look("#d55e00", dashed=True, marker="square"),
-    "terngrad": Look("#6b7280", marker="star"),
-    "qsgd": Look("#009e73"),
-    "qsgd l2": Look("#009e73", dashed=True, marker="square"),
-    "gradiveq": Look("#cc79a7"),
-    "gradiveq qsgd:8": Look("#cc79a7", dashed=True, marker="square"),
+    "fft": Look(FIRST[1]),
+    "fft whole": Look(FIRST[1], dashed=True, marker="s"),
+    "dct": Look(FIRST[7], marker="D"),
+    "topk": Look(FIRST[2]),
+    "topk fp32": Look(FIRST[2], dashed=True, marker="s"),
+    "terngrad": Look(FIRST[0], marker="*"),
+    "qsgd": Look(FIRST[3]),
+    "qsgd l2": Look(FIRST[3], dashed=True, marker="s"),
+    "gradiveq": Look(FIRST[4]),
+    "gradiveq qsgd:8": Look(FIRST[4], dashed=True, marker="s"),
 }
-SUBJECT_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 
 @dataclass(frozen=True)
-class Curve:
+class ErrorCurve:
     """The errors of one method on one snapshot, against the bits it really sends."""
 
     method: str
@@ -63,26 +66,26 @@ class LayerPoint:
     name: str
 
 
-def curves(finding: Finding) -> list[Curve]:
+def curves(finding: GradientErrors) -> list[ErrorCurve]:
     """One curve for each method; a codec that serves several targets is one point."""
     found = []
     for method in dict.fromkeys(error.method for error in finding.errors):
         points = dict(sorted((e.bits, e.error) for e in finding.errors if e.method == method))
-        found.append(Curve(method, list(points), list(points.values())))
+        found.append(ErrorCurve(method, list(points), list(points.values())))
     return found
 
 
-def subjects_of(findings: Sequence[Finding]) -> list[str]:
+def subjects_of(findings: Sequence[GradientErrors]) -> list[str]:
     """In the order in which they were studied."""
     return list(dict.fromkeys(finding.subject for finding in findings))
 
 
-def moments_of(findings: Sequence[Finding]) -> list[str]:
+def moments_of(findings: Sequence[GradientErrors]) -> list[str]:
     """In the order of training."""
     return list(dict.fromkeys(finding.moment for finding in findings))
 
 
-def layer_points(findings: Sequence[Finding], subject: str) -> list[LayerPoint]:
+def layer_points(findings: Sequence[GradientErrors], subject: str) -> list[LayerPoint]:
     """A point for every tensor of a subject at every moment."""
     points = []
     for finding in findings:
@@ -95,84 +98,95 @@ def layer_points(findings: Sequence[Finding], subject: str) -> list[LayerPoint]:
     return points
 
 
-def error_figure(findings: Sequence[Finding]) -> Figure:
+def error_figure(findings: Sequence[GradientErrors]) -> Figure:
     """Error against bits: a row for each subject, a column for each moment."""
-    from plotly import graph_objects
-    from plotly.subplots import make_subplots
-
     subjects, moments = subjects_of(findings), moments_of(findings)
-    figure = make_subplots(
-        len(subjects),
-        len(moments),
-        shared_xaxes=True,
-        shared_yaxes=True,
-        horizontal_spacing=0.02,
-        vertical_spacing=0.16 / len(subjects),
-        subplot_titles=[f"{subject}, {moment}" for subject in subjects for moment in moments],
-    )
-    shown: set[str] = set()
-    for finding in findings:
-        row, column = subjects.index(finding.subject) + 1, moments.index(finding.moment) + 1
-        for curve in curves(finding):
-            look = LOOKS[curve.method]
-            trace = graph_objects.Scatter(
-                x=curve.bits,
-                y=curve.errors,
-                name=curve.method,
-                legendgroup=curve.method,
-                showlegend=curve.method not in shown,
-                mode="lines+markers",
-                line={"color": look.colour, "width": 2, "dash": "dot" if look.dashed else "solid"},
-                marker={"size": 7, "symbol": look.marker},
-                hovertemplate=f"{curve.method}<br>%{{x:.2f}} bit: %{{y:.3f}}<extra></extra>",
-            )
-            figure.add_trace(trace, row=row, col=column)
-            shown.add(curve.method)
-    figure.update_xaxes(title_text="bits per element", row=len(subjects))
-    figure.update_yaxes(type="log", dtick="D2")
-    figure.update_yaxes(title_text="relative error", col=1)
-    return _styled(figure, 150 + 270 * len(subjects))
+    figure = new_figure(4.1 * len(moments), 2.7 * len(subjects) + 0.6)
+    _error_plots(findings, figure)
+    return figure
 
 
-def layer_figure(findings: Sequence[Finding]) -> Figure:
+def layer_figure(findings: Sequence[GradientErrors]) -> Figure:
     """FFT's error over top-k's, a point for each tensor and moment, against two reasons for it."""
-    from plotly import graph_objects
-    from plotly.subplots import make_subplots
+    figure = new_figure(12, 4)
+    _layer_plots(findings, figure)
+    return figure
 
-    figure = make_subplots(1, 2, shared_yaxes=True, horizontal_spacing=0.03)
+
+def write_error_picture(findings: Sequence[GradientErrors], path: Path) -> None:
+    """Both figures, one above the other, as one PNG."""
+    height = 2.7 * len(subjects_of(findings)) + 4.6
+    figure = new_figure(4.1 * len(moments_of(findings)), height)
+    halves: Any = figure.subfigures(2, 1, height_ratios=[height - 4.0, 4.0])
+    _error_plots(findings, halves[0])
+    _layer_plots(findings, halves[1])
+    save(figure, path)
+
+
+def _error_plots(findings: Sequence[GradientErrors], figure: Figure | SubFigure) -> None:
+    subjects, moments = subjects_of(findings), moments_of(findings)
+    grid = figure.subplots(len(subjects), len(moments), sharex=True, sharey=True, squeeze=False)
+    for finding in findings:
+        _curves(finding, grid[subjects.index(finding.subject)][moments.index(finding.moment)])
+    for axes in grid[-1]:
+        axes.set_xlabel("bits per element")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("relative error")
+    handles, labels = _legend(figure.axes)
+    figure.legend(handles, labels, loc="outside upper center", ncols=5, frameon=False)
+
+
+def _curves(finding: GradientErrors, axes: Axes) -> None:
+    for curve in curves(finding):
+        look = LOOKS[curve.method]
+        axes.plot(
+            curve.bits,
+            curve.errors,
+            color=look.colour,
+            linestyle=":" if look.dashed else "-",
+            marker=look.marker,
+            markersize=9 if look.marker == "*" else 4.5,
+            label=curve.method,
+        )
+    axes.set_title(f"{finding.subject}, {finding.moment}", fontsize=10, loc="left")
+    _logarithmic(axes, TICKS)
+    bare(axes)
+
+
+def _legend(all_axes: Iterable[Axes]) -> tuple[list[Artist], list[str]]:
+    """Every method once, wherever it was drawn."""
+    found: dict[str, Artist] = {}
+    for axes in all_axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    return list(found.values()), list(found)
+
+
+def _layer_plots(findings: Sequence[GradientErrors], figure: Figure | SubFigure) -> None:
+    left, right = figure.subplots(1, 2, sharey=True)
     for index, subject in enumerate(subjects_of(findings)):
         points = layer_points(findings, subject)
-        for column, x in ((1, [p.lag1 for p in points]), (2, [p.in_place for p in points])):
-            trace = graph_objects.Scatter(
-                x=x,
-                y=[p.ratio for p in points],
-                text=[p.name for p in points],
-                name=subject,
-                legendgroup=subject,
-                showlegend=column == 1,
-                mode="markers",
-                marker={"size": 8, "color": SUBJECT_COLOURS[index % len(SUBJECT_COLOURS)], "opacity": 0.75},
-                hovertemplate="%{text}<br>%{x:.2f}, ratio %{y:.2f}<extra></extra>",
-            )
-            figure.add_trace(trace, row=1, col=column)
-    figure.add_hline(1.0, line={"color": "#374151", "width": 1})
-    figure.add_vline(BREAK_EVEN, line={"color": "#9ca3af", "width": 1, "dash": "dash"}, row=1, col=1)
-    figure.add_vline(WHITE_IN_PLACE, line={"color": "#9ca3af", "width": 1, "dash": "dash"}, row=1, col=2)
-    figure.update_xaxes(title_text=LAG1_AXIS, row=1, col=1)
-    figure.update_xaxes(title_text=IN_PLACE_AXIS, row=1, col=2)
-    figure.update_yaxes(type="log", dtick="D2")
-    figure.update_yaxes(title_text="error of fft / error of topk, 2 bit", row=1, col=1)
-    return _styled(figure, 460)
-
-
-def _styled(figure: Figure, height: int) -> Figure:
-    figure.update_layout(
-        template="plotly_white",
-        height=height,
-        margin={"l": 10, "r": 10, "t": 90, "b": 10},
-        font={"family": FONT, "size": 13, "color": "#374151"},
-        legend={"orientation": "h", "x": 0, "y": 0.995, "yanchor": "top", "yref": "container"},
+        ratios, colour = [p.ratio for p in points], SUBJECT_COLOURS[index % len(SUBJECT_COLOURS)]
+        left.scatter([p.lag1 for p in points], ratios, s=22, color=colour, alpha=0.7, label=subject)
+        right.scatter([p.in_place for p in points], ratios, s=22, color=colour, alpha=0.7)
+    left.set_title(
+        "Every tensor at every moment, 2 bits: FFT errs less below the line", fontsize=10, loc="left"
     )
-    figure.update_xaxes(automargin=True, gridcolor="#eef0f3", zerolinecolor="#d1d5db")
-    figure.update_yaxes(automargin=True, gridcolor="#eef0f3", zerolinecolor="#d1d5db")
-    return figure
+    left.set(xlabel=LAG1_AXIS, ylabel="error of fft / error of topk")
+    right.set(xlabel=IN_PLACE_AXIS)
+    left.axvline(BREAK_EVEN, color=FAINT, linewidth=1, linestyle="--")
+    right.axvline(WHITE_IN_PLACE, color=FAINT, linewidth=1, linestyle="--")
+    left.legend(frameon=False, fontsize=9)
+    for axes in (left, right):
+        axes.axhline(1.0, color=DARK, linewidth=1)
+        _logarithmic(axes, RATIO_TICKS)
+        bare(axes)
+
+
+def _logarithmic(axes: Axes, ticks: Sequence[float]) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(FixedLocator(list(ticks)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from thinwire.errors import LabError
 from thinwire_lab.data import load_task
-from thinwire_lab.data.augment import shift_and_flip
-from thinwire_lab.data.folder import Say
+from thinwire_lab.data.task import Say, shift_and_flip
 from thinwire_private.net.graph import Graph
 
 AUGMENTED = ("cifar10",)

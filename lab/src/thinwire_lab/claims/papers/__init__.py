@@ -1,1 +1,1 @@
-"""One file for claims that one study settles: what the paper says, how it is judged, what is drawn."""
+"""The claims, paper by paper: what each says, how it is judged, what is drawn."""

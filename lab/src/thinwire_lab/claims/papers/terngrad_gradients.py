@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from thinwire_lab.claims.claim import Claim
-from thinwire_lab.claims.evidence import Evidence
-from thinwire_lab.claims.judgement import Judgement, graded
-from thinwire_lab.claims.studies.ternary_gradients import LIMIT, MOMENTS, TernaryGradients
+from thinwire_lab.claims.claim import Claim, Evidence, Judgement, graded
+from thinwire_lab.claims.gradient_studies import LIMIT, MOMENTS, TernaryGradients
 from thinwire_lab.run.recipe import Recipe
 from thinwire_lab.spread import Spread
 

@@ -1,1 +1,0 @@
-"""What is run for a claim: trainings, gradients looked at, times."""

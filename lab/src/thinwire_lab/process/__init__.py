@@ -1,1 +1,0 @@
-"""Processes of one run: started together, watched together and stopped together."""

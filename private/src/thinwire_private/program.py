@@ -15,9 +15,10 @@ from thinwire_private.errors import ModelError
 from thinwire_private.link.channel import Channel
 from thinwire_private.link.counters import Counters
 from thinwire_private.message import SERVER, Traffic, hops, last_sender, traffic
-from thinwire_private.net.graph import WEIGHTS, Graph
+from thinwire_private.net.graph import Graph
 from thinwire_private.net.oracle import check_input
 from thinwire_private.net.value import IntArray
+from thinwire_private.net.widths import WEIGHTS
 from thinwire_private.ot.prg import Words
 from thinwire_private.ot.suite import setup_messages
 from thinwire_private.pipeline import in_pipeline

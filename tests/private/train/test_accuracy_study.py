@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from thinwire.errors import LabError
+from thinwire_lab.private.pareto import Row, alike, picture, points, table, verdict
 from thinwire_lab.private.record import Records
+from thinwire_lab.private.study import Study, priced
+from thinwire_lab.private.tasks import plan_for
 from thinwire_private.net.twq import read_twq
-from thinwire_private.train.pareto import Row, alike, picture, points, table, verdict
-from thinwire_private.train.plans import plan_for
-from thinwire_private.train.prices import picture_bytes, priced
-from thinwire_private.train.study import Study
+from thinwire_private.train.search import picture_bytes
 
 
 def test_a_search_costs_no_more_than_its_rival_and_runs_once(tmp_path: Path) -> None:

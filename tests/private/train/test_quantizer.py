@@ -7,7 +7,7 @@ from math import log
 import pytest
 import torch
 
-from thinwire_private.train.quantizer import Quantizer
+from thinwire_private.train.qnet import Quantizer
 
 
 def test_gradients_are_those_of_lsq() -> None:

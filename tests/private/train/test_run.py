@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from thinwire.errors import LabError
+from thinwire_lab.private.tasks import plan_for
 from thinwire_private.errors import ModelError
 from thinwire_private.net.bits import read_bits
 from thinwire_private.net.oracle import predict
 from thinwire_private.train.fit import Schedule
-from thinwire_private.train.plans import plan_for
 from thinwire_private.train.run import pretrain, stages, tune
 
 
@@ -59,7 +58,7 @@ def test_a_users_own_module_is_trained(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LabError, match="network 'resnet8w' takes 3x32x32"):
+    with pytest.raises(ModelError, match="network 'resnet8w' takes 3x32x32"):
         plan_for("digits", "resnet8w")
     with pytest.raises(ModelError, match="unknown network"):
         plan_for("digits", "resnet9")

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch.nn import functional
 
+from thinwire_lab.private.tasks import load_pictures
 from thinwire_private.errors import ModelError
 from thinwire_private.net.bits import Bits, read_bits
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.zoo import build
 from thinwire_private.train.fit import Schedule, fit
-from thinwire_private.train.pictures import load_pictures
 from thinwire_private.train.qnet import QNet
 from thinwire_private.train.search import Space, search
 from thinwire_private.train.sensitivity import (

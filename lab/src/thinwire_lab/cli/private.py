@@ -41,7 +41,7 @@ def demo(
       thinwire private demo --json
     """
     from thinwire_lab.cli.run_output import command_line
-    from thinwire_private.demo import run_demo
+    from thinwire_lab.private.demo import run_demo
 
     with Teller(quiet=json) as teller:
         outcome, folder = run_demo(images, variant, model, out, command_line(), teller.say, teller.step)
@@ -56,7 +56,7 @@ def demo(
 
 
 def _show(outcome: Any, folder: Path) -> None:
-    from thinwire_private.report import HEADS, entry_rows, phase_rows, verdict
+    from thinwire_lab.private.report import HEADS, entry_rows, phase_rows, verdict
 
     print_table(outcome.title, HEADS, entry_rows(outcome.entries))
     print_table(

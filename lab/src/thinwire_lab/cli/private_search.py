@@ -46,14 +46,14 @@ def search(
     thinwire private train digits --bits widths.json
     thinwire private search cifar10 --net resnet8w --budget 60MB --start float.pt --data DIR
     """
+    from thinwire_lab.private.study import SENSED, space_for
+    from thinwire_lab.private.tasks import plan_for
     from thinwire_private.net.bits import bits_to_facts
     from thinwire_private.train.fit import float_schedule
-    from thinwire_private.train.plans import plan_for
-    from thinwire_private.train.prices import picture_bytes
     from thinwire_private.train.run import drafted, pretrain
+    from thinwire_private.train.search import picture_bytes
     from thinwire_private.train.search import search as solve
     from thinwire_private.train.sensitivity import measure
-    from thinwire_private.train.study import SENSED, space_for
 
     allowed, measured = parse_bytes(budget), measure(sensitivity)
     with progress(json) as tell:
@@ -110,11 +110,10 @@ def pareto(
     thinwire private pareto cifar10 --rivals W3A4,W8A8 --searched W3A4 --one-float --data DIR
     thinwire private pareto cifar10 --epochs 1 --recorded
     """
-    from thinwire_private.train import pareto as made
+    from thinwire_lab.private import pareto as made
+    from thinwire_lab.private.study import RECORDS, Study, priced
+    from thinwire_lab.private.tasks import DEFAULTS, plan_for
     from thinwire_private.train.fit import float_schedule, grid_schedule
-    from thinwire_private.train.plans import DEFAULTS, plan_for
-    from thinwire_private.train.prices import priced
-    from thinwire_private.train.study import RECORDS, Study
 
     name = net or DEFAULTS.get(task, "")
     lengths = grid_schedule(task, epochs).epochs, float_schedule(task, float_epochs).epochs

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from thinwire.errors import PrivateError
 from thinwire_lab.data import load_task
+from thinwire_lab.private.demo import trained_digits
 from thinwire_lab.private.host import Host
 from thinwire_lab.private.ladder import summary
 from thinwire_lab.private.parties import run_parties
 from thinwire_lab.private.visitor import Visitor
 from thinwire_lab.private.wishes import Row, Say, Wishes
-from thinwire_private.demo import trained_digits
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.oracle import overflows, predict
 from thinwire_private.net.twq import read_twq

@@ -6,10 +6,44 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
-from thinwire_private.train.pictures import Pictures
+from thinwire_private.errors import ModelError
+from thinwire_private.net.graph import Graph
 from thinwire_private.train.qnet import QNet, parameters_by_role
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Labelled pictures as the integers that a private network takes, for training and for testing.
+
+    Bytes as they are in the files, no mean taken off: the first layer's norm learns that. `augment` changes a
+    batch of training pictures at random.
+    """
+
+    task: str
+    x: Tensor
+    y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    augment: Callable[[Tensor], Tensor] | None = None
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Training pictures, augmented if asked for, and their labels."""
+        x = self.x[indices]
+        return x if self.augment is None else self.augment(x), self.y[indices]
+
+    def check(self, graph: Graph) -> None:
+        """Raise ModelError unless the network takes these pictures."""
+        value = graph.input.value
+        if tuple(self.x.shape[1:]) != value.shape or int(self.x.max()) > value.high:
+            shape, wanted = ("x".join(map(str, sides)) for sides in (self.x.shape[1:], value.shape))
+            raise ModelError(
+                f"task {self.task!r} has pictures of {shape} with numbers up to {int(self.x.max())}, "
+                f"network {graph.name!r} takes {wanted} up to {value.high}: choose another"
+            )
+
 
 Tell = Callable[[int, int, float], None]
 

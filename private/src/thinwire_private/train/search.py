@@ -22,11 +22,20 @@ from thinwire_private.errors import ModelError
 from thinwire_private.net.bits import Bits
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import Requant
+from thinwire_private.program import compile_graph
+from thinwire_private.step import OFFLINE, ONLINE
 from thinwire_private.train.sensitivity import Asked, Choice, Omega
+from thinwire_private.variant import variant
 
 Draw = Callable[[Bits], Graph]
 Cost = Callable[[Graph], int]
 ROUNDS = 12
+PROTOCOLS = "ours"
+
+
+def picture_bytes(graph: Graph, protocols: str = PROTOCOLS) -> int:
+    """Bytes for one picture, both directions, offline and online; one-time set-up is not in it."""
+    return compile_graph(graph, variant(protocols)).total(OFFLINE, ONLINE).total_bytes
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from torch.nn import functional
 
 from thinwire_private.errors import ModelError
 from thinwire_private.net.nodes import Conv, Weighted
-from thinwire_private.train.qnet import QNet
-from thinwire_private.train.quantizer import Quantizer
+from thinwire_private.train.qnet import QNet, Quantizer
 
 Choice = tuple[int, int]  # l_w, l_x
 PROBES = 8

@@ -7,8 +7,11 @@ two layers with weights there must be a ReLU: activations are unsigned.
 
 from __future__ import annotations
 
+import importlib
 import operator
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -79,6 +82,21 @@ def traced(module: nn.Module, shape: tuple[int, ...], input_bits: int) -> Traced
     found = Traced(type(module).__name__, graph, shape, input_bits)
     found.draw(Bits())
     return found
+
+
+def user_model(name: str) -> nn.Module:
+    """What the function in `module:function` returns; modules in the current folder are found too."""
+    module, _, function = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        model = getattr(importlib.import_module(module), function)()
+    except (ImportError, AttributeError) as error:
+        raise ModelError(f"{name} cannot be called ({error}): name it module:function") from error
+    finally:
+        sys.path.pop(0)
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"{name} returned a {type(model).__name__}: it must return a torch.nn.Module")
+    return model
 
 
 class _Drawer:

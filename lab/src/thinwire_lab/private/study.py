@@ -4,25 +4,55 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from thinwire_lab.private.record import Records
-from thinwire_private.net.bits import Bits, bits_to_facts, read_bits
+from thinwire_private.net.bits import Bits, bits_from_facts, bits_to_facts, read_bits
+from thinwire_private.net.graph import Graph
+from thinwire_private.net.nodes import Add, Node, Requant
 from thinwire_private.net.twq import Model, write_twq
+from thinwire_private.net.widths import settled
+from thinwire_private.net.zoo import ZOO, build
 from thinwire_private.train.fit import float_schedule, grid_schedule
-from thinwire_private.train.plans import Plan
-from thinwire_private.train.prices import picture_bytes, shifts_of
 from thinwire_private.train.qnet import QNet
-from thinwire_private.train.run import Tell, drafted, pretrain, tune
-from thinwire_private.train.search import Found, Space, search
+from thinwire_private.train.run import Plan, Tell, drafted, pretrain, tune
+from thinwire_private.train.search import Found, Space, picture_bytes, search
 from thinwire_private.train.sensitivity import Omega, measure
+
+Row = dict[str, Any]
+
+
+def shifts_of(graph: Graph) -> dict[str, Any]:
+    """The trained shifts: with the bits, all that the bytes of a network of the zoo depend on."""
+    shifts: dict[str, Any] = {node.name: node.shift for node in graph.of(Requant)}
+    return shifts | {node.name: list(node.shifts) for node in graph.of(Add)}
+
+
+def priced(row: Row) -> Row:
+    """A recorded run with its bytes under the protocols of today; of networks outside the zoo as recorded."""
+    if row["net"] not in ZOO:
+        return row
+    graph = build(row["net"], bits_from_facts(row["bits"]))
+
+    def shifted(node: Node) -> Node:
+        match node:
+            case Requant():
+                return replace(node, shift=row["shifts"][node.name])
+            case Add():
+                first, second = row["shifts"][node.name]
+                return replace(node, shifts=(first, second))
+            case _:
+                return node
+
+    nodes = settled([shifted(node) for node in graph])
+    return {**row, "bytes": picture_bytes(replace(graph, nodes=nodes))}
+
 
 RECORDS = Records("accuracy")
 SENSED = 512  # training pictures that sensitivities are measured on
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from thinwire_lab.private.host import Host
 from thinwire_lab.private.parties import Row, run_parties
+from thinwire_lab.private.report import Outcome, write_page
 from thinwire_lab.private.visitor import Visitor
 from thinwire_private.net.bits import read_bits
 from thinwire_private.net.graph import Graph
@@ -18,7 +19,6 @@ from thinwire_private.net.oracle import predict
 from thinwire_private.net.twq import read_twq
 from thinwire_private.net.value import IntArray
 from thinwire_private.net.zoo import build
-from thinwire_private.report import Outcome, write_page
 
 BITS = "W4A6"
 EPOCHS = (8, 3)  # in floating point, then on the integer grid: a few seconds
@@ -67,10 +67,10 @@ def trained_digits(bits: str = BITS, seed: int = 0) -> Graph:
     """A digits network in a few seconds."""
     import torch
 
-    from thinwire_private.train.export import export
+    from thinwire_lab.private.tasks import load_pictures
     from thinwire_private.train.fit import fit, float_schedule, grid_schedule
-    from thinwire_private.train.pictures import load_pictures
     from thinwire_private.train.qnet import QNet
+    from thinwire_private.train.run import export
 
     pictures = load_pictures("digits")
     torch.set_num_threads(1)  # so small a network only loses by more

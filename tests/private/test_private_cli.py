@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import thinwire_private as private
 from thinwire.errors import ThinwireError
-from thinwire_lab.cli.app import make_app
+from thinwire_private.cli.app import make_app
 from thinwire_private.description import digest
 from thinwire_private.net import oracle
 from thinwire_private.net.graph import Graph
@@ -29,7 +29,7 @@ def model(small: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(*arguments: object) -> str:
     """What a command prints; its refusal is raised as the user's one line."""
-    result = CliRunner().invoke(make_app(), ["private", *map(str, arguments)])
+    result = CliRunner().invoke(make_app(), list(map(str, arguments)))
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == 0, result.output

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from thinwire.errors import LinkError
-from thinwire_private.link import Channel
+from thinwire_private.link.channel import Channel
 
 MAX_BATCH = 1024
 _REQUEST = struct.Struct("<B3xI")

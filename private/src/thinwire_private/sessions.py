@@ -13,7 +13,7 @@ from itertools import cycle
 from thinwire.errors import LinkError
 from thinwire_private.errors import ModelError
 from thinwire_private.ledger import Entry
-from thinwire_private.link import Channel
+from thinwire_private.link.channel import Channel
 from thinwire_private.message import CLIENT, SERVER, Traffic, traffic
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.value import IntArray

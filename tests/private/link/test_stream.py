@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from thinwire.errors import LinkError
-from thinwire_private.link import framed_bytes, pump
-from thinwire_private.link.frame import HEADER, MAX_FRAME_BYTES, pack_header
+from thinwire_private.link import pump
+from thinwire_private.link.frame import HEADER, MAX_FRAME_BYTES, framed_bytes, pack_header
 from thinwire_private.link.stream import SocketChannel
 
 Pair = tuple[SocketChannel, SocketChannel]

@@ -20,7 +20,6 @@ COMMANDS = (
     "picture",
     "doctor",
     "netlab",
-    "private",
 )
 # What follows the command that netlab runs belongs to that command.
 SETTINGS: dict[str, dict[str, Any]] = {"netlab": {"allow_interspersed_args": False}}

@@ -1,4 +1,4 @@
-"""thinwire private: a server's model on a client's input, neither of which the other sees."""
+"""What the lab adds to `thinwire private`: demo, train, search, bench, pareto."""
 
 from __future__ import annotations
 
@@ -8,16 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from thinwire_lab.cli.options import Json, Out
-from thinwire_lab.cli.private_bench import bench, cost
-from thinwire_lab.cli.private_link import certificate, infer, serve
+from thinwire_lab.cli.private_bench import bench
 from thinwire_lab.cli.private_search import pareto, search
-from thinwire_lab.cli.private_show import Teller, VariantName, print_row, print_table
 from thinwire_lab.cli.private_train import train
-
-private = typer.Typer(
-    help="Private inference: a server's quantized network on a client's input, neither seen by the other.",
-    no_args_is_help=True,
-)
+from thinwire_private.cli.show import Teller, VariantName, print_row, print_table
 
 
 def demo(
@@ -68,6 +62,4 @@ def _show(outcome: Any, folder: Path) -> None:
     typer.echo(f"page: {folder / 'report.html'}")
 
 
-# The order of --help is the order in which a stranger meets them.
-for _command in (demo, train, search, cost, serve, infer, certificate, bench, pareto):
-    private.command()(_command)
+COMMANDS = {command.__name__: command for command in (demo, train, search, bench, pareto)}

@@ -1,62 +1,17 @@
-"""`thinwire private cost` and `bench`: bytes before anything runs, and what runs measure."""
+"""`thinwire private bench`: what runs measure; finished runs are records."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from thinwire.errors import PrivateError
 from thinwire_lab.cli.options import Json
-from thinwire_lab.cli.private_show import Teller, VariantName, print_row, print_table
-
-if TYPE_CHECKING:
-    from thinwire_private.net.graph import Graph
+from thinwire_private.cli.show import Teller, print_row
 
 NETS = "digits,resnet8w,resnet32,resnet50"
-
-
-def cost(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="A .twq file, or a network of the zoo: resnet32:W4A6, or resnet32:list with mixed widths."
-        ),
-    ],
-    variant: VariantName = "ours",
-    batch: Annotated[int, typer.Option(help="Pictures in a query.", min=1)] = 1,
-    rate: Annotated[str, typer.Option(help="Rate of the link, for the seconds.")] = "320mbit",
-    round_trip: Annotated[float, typer.Option(help="Round trip of the link in ms.", min=0)] = 2.0,
-    operators: Annotated[bool, typer.Option(help="Every operator, not only layers.")] = False,
-    json: Json = False,
-) -> None:
-    """Exact bytes and flights before anything runs, and the seconds a link needs for them.
-
-    Seconds are bytes / rate + hops x round trip / 2, without computation. Hops are
-    flights, but two messages that cross each other count once.
-
-    \b
-    Examples:
-      thinwire private cost m.twq
-      thinwire private cost resnet32:list
-      thinwire private cost resnet32:W4A6 --rate 100mbit --round-trip 80
-      thinwire private cost resnet32:W16A16 --variant B0 --operators --json
-    """
-    from thinwire_private.costing import cost_rows
-    from thinwire_private.variant import variant as named
-
-    rows = cost_rows(_graph(model), named(variant), batch, rate, round_trip / 1e3, operators)
-    if json:
-        for row in rows:
-            print_row(row)
-        return
-    heads = ("layer", "operator", "phase", "upload bytes", "download bytes", "flights", "seconds")
-    shown = [head for head in heads if operators or head != "operator"]
-    cells = [[_cell(row[head.replace(" ", "_")]) for head in shown] for row in rows]
-    print_table(f"{model}, variant {variant}, batch {batch}, {rate}, {round_trip:g} ms", shown, cells)
-    total = rows[-1]["upload_bytes"] + rows[-1]["download_bytes"]
-    typer.echo(f"{model}: {total:,} bytes in both directions ({total / 1e6:,.0f} MB)")
 
 
 def bench(
@@ -107,22 +62,6 @@ def bench(
     with Teller(quiet=json) as teller:
         for row in BENCHES[what](wishes, teller.say):
             print_row(row) if json else typer.echo(_line(row))
-
-
-def _graph(text: str) -> Graph:
-    """A model file, or a network of the zoo with bits behind a colon."""
-    from thinwire_private.net.twq import read_twq
-    from thinwire_private.net.zoo import ZOO, read_net
-
-    if text.partition(":")[0] in ZOO:
-        return read_net(text)
-    return read_twq(Path(text)).graph
-
-
-def _cell(value: str | int | float) -> str:
-    if isinstance(value, str):
-        return value
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
 
 
 def _line(row: dict[str, Any]) -> str:

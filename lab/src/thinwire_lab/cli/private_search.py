@@ -12,8 +12,8 @@ import typer
 
 from thinwire.errors import LabError
 from thinwire_lab.cli.options import Data, Json, Seed
-from thinwire_lab.cli.private_show import print_row, print_table
 from thinwire_lab.cli.private_train import Epochs, FloatEpochs, Net, Task, progress
+from thinwire_private.cli.show import print_row, print_table
 
 UNITS = {"B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thinwire_lab.cli.options import Data, Json, Seed
-from thinwire_lab.cli.private_show import print_row, print_table
+from thinwire_private.cli.show import print_row, print_table
 
 if TYPE_CHECKING:
     from thinwire_private.train.run import Tell

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from thinwire_lab.private.wishes import Row, Say, Wishes
-from thinwire_private.link import Channel, memory_pair
+from thinwire_private.link.channel import Channel
+from thinwire_private.link.memory import memory_pair
 from thinwire_private.message import CLIENT, SERVER
 from thinwire_private.ot.kind import OtKind
 from thinwire_private.protocols.b2a import B2A, Mux

@@ -11,6 +11,7 @@ import typer
 VariantName = Annotated[
     str, typer.Option("--variant", help="Protocols: ours, or a rung of the ladder (B0, S1, ...).")
 ]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON rows instead of a table.")]
 TEXTS = ("layer", "operator", "phase", "widths", "kind")
 
 

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 import thinwire_private as private
 from thinwire.errors import ThinwireError
 from thinwire_private.cli.app import make_app
-from thinwire_private.description import digest
 from thinwire_private.net import oracle
 from thinwire_private.net.graph import Graph
+from thinwire_private.net.nodes import IntArray
 from thinwire_private.net.twq import Model, write_twq
-from thinwire_private.net.value import IntArray
+from thinwire_private.sessions import digest
 from thinwire_private.variant import VARIANTS, variant
 
 

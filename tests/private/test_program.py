@@ -9,17 +9,13 @@ import pytest
 from pair import both
 
 from thinwire_private.errors import ModelError
-from thinwire_private.link.channel import Buffer
-from thinwire_private.link.memory import memory_pair
+from thinwire_private.link.channel import Buffer, memory_pair
 from thinwire_private.message import CLIENT, SERVER, Traffic
 from thinwire_private.net import oracle
-from thinwire_private.net.bits import read_bits
-from thinwire_private.net.draw import random_pictures, with_random_weights
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.nodes import Output, Requant
-from thinwire_private.net.sketch import Sketch
-from thinwire_private.net.value import IntArray
-from thinwire_private.net.zoo import build
+from thinwire_private.net.nodes import IntArray, Output, Requant
+from thinwire_private.net.widths import read_bits
+from thinwire_private.net.zoo import Sketch, build, random_pictures, with_random_weights
 from thinwire_private.program import Player, Program, compile_graph, prepare_graph
 from thinwire_private.variant import VARIANTS, Variant, variant
 

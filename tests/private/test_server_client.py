@@ -17,18 +17,16 @@ import pytest
 
 import thinwire_private as private
 from thinwire.errors import LinkError, ThinwireError
-from thinwire_private.description import digest
+from thinwire_private.costs import total
 from thinwire_private.errors import MissingError, ModelError
-from thinwire_private.ledger import total
-from thinwire_private.link.certificate import write_certificates
-from thinwire_private.link.connection import call
-from thinwire_private.link.handshake import ANY, HELLO_BYTES, Hello
+from thinwire_private.link.handshake import ANY, HELLO_BYTES, Hello, Request
 from thinwire_private.link.stream import SocketChannel
+from thinwire_private.link.tls import call, write_certificates
 from thinwire_private.net import oracle
 from thinwire_private.net.graph import Graph
+from thinwire_private.net.nodes import IntArray
 from thinwire_private.net.twq import Model, write_twq
-from thinwire_private.net.value import IntArray
-from thinwire_private.request import Request
+from thinwire_private.sessions import digest
 from thinwire_private.variant import VARIANTS
 
 LONG_S = 120.0  # far above what a busy machine needs
@@ -333,7 +331,7 @@ def test_what_is_missing_is_told_before_anything_starts(
     def missing() -> None:
         raise MissingError("private inference needs AES")
 
-    monkeypatch.setattr(f"thinwire_private.needs.{need}", missing)
+    monkeypatch.setattr(f"thinwire_private.ot.base.{need}", missing)
     with pytest.raises(MissingError, match="needs AES"):
         private.Server(small)
     with pytest.raises(MissingError, match="needs AES"):

@@ -10,17 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from thinwire.errors import LinkError, ThinwireError
-from thinwire_private.description import read_description
-from thinwire_private.ledger import Entry
-from thinwire_private.link.connection import call
-from thinwire_private.link.handshake import ANY, meet_server
+from thinwire_private.costs import Entry
+from thinwire_private.link.handshake import ANY, Act, Request, meet_server
 from thinwire_private.link.stream import DEFAULT_TIMEOUT_S
-from thinwire_private.link.tls import Address, client_context, parse_address
-from thinwire_private.needs import check_needs
+from thinwire_private.link.tls import Address, call, client_context, parse_address
+from thinwire_private.net.nodes import IntArray
 from thinwire_private.net.oracle import check_input
-from thinwire_private.net.value import IntArray
-from thinwire_private.request import Act, Request
-from thinwire_private.sessions import ClientSession, fingerprint
+from thinwire_private.ot.base import check_needs
+from thinwire_private.sessions import ClientSession, fingerprint, read_description
 
 
 class Client:

@@ -8,17 +8,13 @@ import numpy as np
 
 from thinwire_private.ahead import half_ots, triples
 from thinwire_private.message import CLIENT, SERVER, Message
-from thinwire_private.net.columns import windows
-from thinwire_private.net.nodes import Add, MaxPool, Node, Output, Requant, SumPool, Weighted
-from thinwire_private.ot.packing import packed_bytes
-from thinwire_private.ot.prg import Words
-from thinwire_private.protocols.extend import Extend
-from thinwire_private.protocols.linear import ActivationBits, WeightBits, ring_matmul
+from thinwire_private.net.nodes import Add, MaxPool, Node, Output, Requant, SumPool, Weighted, windows
+from thinwire_private.ot.primitives import Words, packed_bytes
+from thinwire_private.protocols.extend import Extend, Truncate
+from thinwire_private.protocols.linear import ActivationBits, Sirnn, SirnnSwapped, WeightBits, ring_matmul
+from thinwire_private.protocols.operator import decode, encode, reduce
 from thinwire_private.protocols.pool import Argmax, Max
 from thinwire_private.protocols.requant import Requant as RequantOperator
-from thinwire_private.protocols.ring import decode, encode, reduce
-from thinwire_private.protocols.sirnn import Sirnn, SirnnSwapped
-from thinwire_private.protocols.truncate import Truncate
 from thinwire_private.rings import ACTIVATION_BITS, WEIGHT_BITS, Rings, half
 from thinwire_private.step import OFFLINE, ONLINE, SETUP, Run, Step
 

@@ -12,11 +12,11 @@ from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import Conv, MaxPool, Node, Requant, Weighted
 from thinwire_private.ot.kind import OtKind
 from thinwire_private.program import CostRow
+from thinwire_private.protocols.extend import Ars
 from thinwire_private.protocols.operator import Operator
 from thinwire_private.protocols.pool import Max
 from thinwire_private.protocols.product import BitProduct
 from thinwire_private.protocols.sign import Relu
-from thinwire_private.protocols.truncate import Ars
 from thinwire_private.step import ONLINE
 
 RING_BITS = 37

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from thinwire_private.link.frame import framed_bytes, num_frames
+from thinwire_private.link.channel import framed_bytes, num_frames
 from thinwire_private.ot.kind import OtKind
 
 SERVER, CLIENT = 0, 1

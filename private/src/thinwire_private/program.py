@@ -12,21 +12,18 @@ import numpy as np
 
 from thinwire_private.compiler import steps_of
 from thinwire_private.errors import ModelError
-from thinwire_private.link.channel import Channel
-from thinwire_private.link.counters import Counters
+from thinwire_private.link.channel import Channel, Counters
 from thinwire_private.message import SERVER, Traffic, hops, last_sender, traffic
 from thinwire_private.net.graph import Graph
+from thinwire_private.net.nodes import IntArray
 from thinwire_private.net.oracle import check_input
-from thinwire_private.net.value import IntArray
 from thinwire_private.net.widths import WEIGHTS
-from thinwire_private.ot.prg import Words
+from thinwire_private.ot.primitives import Words
 from thinwire_private.ot.suite import setup_messages
-from thinwire_private.pipeline import in_pipeline
-from thinwire_private.protocols.party import Party
+from thinwire_private.protocols.operator import Party, encode
 from thinwire_private.protocols.product import Seeds
-from thinwire_private.protocols.ring import encode
 from thinwire_private.rings import Rings
-from thinwire_private.step import OFFLINE, ONLINE, PHASES, SETUP, Prepared, Run, Step
+from thinwire_private.step import OFFLINE, ONLINE, PHASES, SETUP, Prepared, Run, Step, in_pipeline
 from thinwire_private.variant import Variant
 
 __all__ = ["CostRow", "Player", "Program", "compile_graph", "prepare_graph"]

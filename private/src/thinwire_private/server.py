@@ -10,17 +10,14 @@ from pathlib import Path
 from types import TracebackType
 
 from thinwire.errors import LinkError, ThinwireError
-from thinwire_private.description import describe
 from thinwire_private.errors import ModelError
-from thinwire_private.link.connection import answer, listen
-from thinwire_private.link.handshake import meet_client
+from thinwire_private.link.handshake import Act, Request, meet_client
 from thinwire_private.link.stream import DEFAULT_TIMEOUT_S, SocketChannel
-from thinwire_private.link.tls import Address, server_context, told
-from thinwire_private.needs import check_needs
+from thinwire_private.link.tls import Address, answer, listen, server_context, told
 from thinwire_private.net.graph import Graph
+from thinwire_private.ot.base import check_needs
 from thinwire_private.program import prepare_graph
-from thinwire_private.request import Act, Request
-from thinwire_private.sessions import ServerSession, fingerprint
+from thinwire_private.sessions import ServerSession, describe, fingerprint
 from thinwire_private.variant import VARIANTS, Variant
 
 IDLE_S = 600.0  # between two requests

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from thinwire_private.message import Message
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.nodes import Weighted
-from thinwire_private.net.value import IntArray
-from thinwire_private.ot.prg import Words
-from thinwire_private.protocols.party import Party
+from thinwire_private.net.nodes import IntArray, Weighted
+from thinwire_private.ot.primitives import Words
+from thinwire_private.protocols.operator import Party
 from thinwire_private.protocols.product import Seeds
 from thinwire_private.protocols.triples import Making, Stock
 
 SETUP, OFFLINE, ONLINE = "setup", "offline", "online"
 PHASES = (SETUP, OFFLINE, ONLINE)
 ASK, FINISH = "ask", "finish"  # parts of an exchange that lie apart, see pipeline.py
+LAG = 2  # layers; triples that are asked for and not finished are held in memory
 
 
 @dataclass
@@ -70,3 +71,34 @@ class Step:
     messages: tuple[Message, ...]
     act: Callable[[Run], None]
     part: str = ""
+
+
+def in_pipeline(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """Offline steps, given in the order of layers. No message waits but the first one and the last."""
+    ordered = list(_ordered(steps))
+    total, made = sum(len(step.messages) for step in ordered), []
+    num_before = 0
+    for step in ordered:
+        places = range(num_before, num_before + len(step.messages))
+        waiting = [place in (0, total - 1) for place in places]
+        made.append(replace(step, messages=tuple(map(_crossing, step.messages, waiting))))
+        num_before += len(step.messages)
+    return tuple(made)
+
+
+def _ordered(steps: Iterable[Step]) -> Iterator[Step]:
+    late: deque[Step] = deque()
+    num_asked = 0
+    for step in steps:
+        if step.part == FINISH:
+            late.append(step)
+            continue
+        yield step
+        num_asked += step.part == ASK
+        if step.part == ASK and num_asked > LAG:
+            yield late.popleft()
+    yield from late
+
+
+def _crossing(message: Message, waits: bool) -> Message:
+    return replace(message, crosses=not waits)

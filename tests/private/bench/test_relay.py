@@ -7,7 +7,7 @@ import threading
 import time
 
 from thinwire_lab.private.relay import Relay
-from thinwire_private.link.connection import answer, call, listen
+from thinwire_private.link.tls import answer, call, listen
 
 
 def test_a_round_trip_takes_its_time_and_bytes_arrive() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from thinwire.errors import LinkError
-from thinwire_private.link.channel import Channel
+from thinwire_private.link.channel import Channel, memory_pair
 from thinwire_private.link.handshake import (
     ANY,
     HELLO_BYTES,
@@ -18,7 +18,6 @@ from thinwire_private.link.handshake import (
     meet_client,
     meet_server,
 )
-from thinwire_private.link.memory import memory_pair
 
 MODEL = b'{"layers": 3}'
 Outcome = bytes | str

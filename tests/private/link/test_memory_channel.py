@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from thinwire.errors import LinkError
-from thinwire_private.link.frame import framed_bytes
-from thinwire_private.link.memory import memory_pair
+from thinwire_private.link.channel import framed_bytes, memory_pair
 
 
 def test_messages_arrive_in_order_and_are_counted() -> None:

@@ -9,10 +9,17 @@ from pathlib import Path
 import pytest
 
 from thinwire.errors import LinkError
-from thinwire_private.link.certificate import write_certificates
-from thinwire_private.link.connection import answer, call, listen
 from thinwire_private.link.stream import SocketChannel
-from thinwire_private.link.tls import client_context, parse_address, require_tls, server_context
+from thinwire_private.link.tls import (
+    answer,
+    call,
+    client_context,
+    listen,
+    parse_address,
+    require_tls,
+    server_context,
+    write_certificates,
+)
 
 Files = dict[str, Path]
 Outcome = dict[str, str]

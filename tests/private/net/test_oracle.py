@@ -8,15 +8,11 @@ import numpy as np
 import pytest
 
 from thinwire_private.errors import ModelError
-from thinwire_private.net.bits import Bits, read_bits
-from thinwire_private.net.draw import random_pictures, with_random_weights
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.nodes import Conv, Requant
+from thinwire_private.net.nodes import Conv, IntArray, Requant
 from thinwire_private.net.oracle import overflows, predict, run, trace
-from thinwire_private.net.sketch import Sketch
-from thinwire_private.net.value import IntArray
-from thinwire_private.net.widths import bias_limit, settled, signed_bits
-from thinwire_private.net.zoo import build
+from thinwire_private.net.widths import Bits, bias_limit, read_bits, settled, signed_bits
+from thinwire_private.net.zoo import Sketch, build, random_pictures, with_random_weights
 
 
 def everything(bits: Bits) -> Graph:

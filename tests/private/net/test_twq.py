@@ -14,12 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thinwire_private.errors import ModelError
-from thinwire_private.net.bits import read_bits
-from thinwire_private.net.draw import random_pictures, with_random_weights
-from thinwire_private.net.facts import digest
 from thinwire_private.net.oracle import run
-from thinwire_private.net.twq import HEAD, Model, from_bytes, read_twq, to_bytes, write_twq
-from thinwire_private.net.zoo import build
+from thinwire_private.net.twq import HEAD, Model, digest, from_bytes, read_twq, to_bytes, write_twq
+from thinwire_private.net.widths import read_bits
+from thinwire_private.net.zoo import build, random_pictures, with_random_weights
 
 GRAPH = with_random_weights(build("digits", read_bits("W3A4R6")))
 RAW = to_bytes(Model(GRAPH, {"accuracy": 0.5}))

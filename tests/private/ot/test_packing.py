@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from thinwire_private.ot.packing import pack, pack_small, packed_bytes, unpack, unpack_small
+from thinwire_private.ot.primitives import pack, pack_small, packed_bytes, unpack, unpack_small
 
 
 def plain_pack(values: list[int], width: int) -> bytes:

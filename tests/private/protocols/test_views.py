@@ -10,19 +10,15 @@ from pair import Pair, both
 
 from thinwire_private.message import CLIENT, SERVER
 from thinwire_private.ot.kind import OtKind
-from thinwire_private.ot.prg import Prg
+from thinwire_private.ot.primitives import Prg
 from thinwire_private.protocols.b2a import B2A, Blend, Mux
-from thinwire_private.protocols.comparison import Comparison, Mill
-from thinwire_private.protocols.extend import ONE_COT, SIRNN, Extend
-from thinwire_private.protocols.forest import Forest, Tree
-from thinwire_private.protocols.linear import ActivationBits, Shape, WeightBits
-from thinwire_private.protocols.operator import Operator
-from thinwire_private.protocols.party import Party
+from thinwire_private.protocols.comparison import Comparison, Forest, Mill, Tree
+from thinwire_private.protocols.extend import ONE_COT, SIRNN, Extend, Truncate
+from thinwire_private.protocols.linear import ActivationBits, Shape, Sirnn, SirnnSwapped, WeightBits
+from thinwire_private.protocols.operator import Operator, Party
 from thinwire_private.protocols.pool import Argmax
 from thinwire_private.protocols.requant import Requant
 from thinwire_private.protocols.sign import Relu, Wrap, WrapMsbKnown
-from thinwire_private.protocols.sirnn import Sirnn, SirnnSwapped
-from thinwire_private.protocols.truncate import Truncate
 
 COUNT = 4096
 WIDTH = 10

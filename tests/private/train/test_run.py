@@ -8,8 +8,8 @@ import pytest
 
 from thinwire_lab.private.tasks import plan_for
 from thinwire_private.errors import ModelError
-from thinwire_private.net.bits import read_bits
 from thinwire_private.net.oracle import predict
+from thinwire_private.net.widths import read_bits
 from thinwire_private.train.fit import Schedule
 from thinwire_private.train.run import pretrain, stages, tune
 

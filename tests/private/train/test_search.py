@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from thinwire_lab.private.tasks import load_pictures
 from thinwire_private.errors import ModelError
-from thinwire_private.net.bits import Bits, read_bits
 from thinwire_private.net.graph import Graph
+from thinwire_private.net.widths import Bits, read_bits
 from thinwire_private.net.zoo import build
 from thinwire_private.train.fit import Schedule, fit
 from thinwire_private.train.qnet import QNet

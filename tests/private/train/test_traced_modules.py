@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from thinwire_private.errors import ModelError
-from thinwire_private.net.bits import Bits, read_bits
+from thinwire_private.net.widths import Bits, read_bits
 from thinwire_private.train.qnet import QNet
 from thinwire_private.train.run import export
 from thinwire_private.train.trace import traced

@@ -48,7 +48,7 @@ def search(
     """
     from thinwire_lab.private.study import SENSED, space_for
     from thinwire_lab.private.tasks import plan_for
-    from thinwire_private.net.bits import bits_to_facts
+    from thinwire_private.net.widths import bits_to_facts
     from thinwire_private.train.fit import float_schedule
     from thinwire_private.train.run import drafted, pretrain
     from thinwire_private.train.search import picture_bytes

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from thinwire_lab.private.rungs import Rung
 from thinwire_lab.private.wishes import Row
 from thinwire_private.copriv import copriv_costs
-from thinwire_private.net.bits import read_bits
 from thinwire_private.net.graph import Graph
+from thinwire_private.net.widths import read_bits
 from thinwire_private.net.zoo import build
 from thinwire_private.program import compile_graph
 from thinwire_private.variant import variant

@@ -13,11 +13,11 @@ from thinwire_lab.private.host import Host
 from thinwire_lab.private.parties import Row, run_parties
 from thinwire_lab.private.report import Outcome, write_page
 from thinwire_lab.private.visitor import Visitor
-from thinwire_private.net.bits import read_bits
 from thinwire_private.net.graph import Graph
+from thinwire_private.net.nodes import IntArray
 from thinwire_private.net.oracle import predict
 from thinwire_private.net.twq import read_twq
-from thinwire_private.net.value import IntArray
+from thinwire_private.net.widths import read_bits
 from thinwire_private.net.zoo import build
 
 BITS = "W4A6"

@@ -20,15 +20,13 @@ from types import MappingProxyType
 from thinwire.errors import ThinwireError
 from thinwire_lab.private.fuzz_session import session
 from thinwire_lab.private.mutation import mutate
-from thinwire_private.link.frame import pack_header
+from thinwire_private.link.channel import pack_header
 from thinwire_private.link.handshake import ANY, Hello, describe_digest, meet_client, meet_server
 from thinwire_private.link.stream import SocketChannel
-from thinwire_private.net.bits import read_bits
-from thinwire_private.net.draw import with_random_weights
-from thinwire_private.net.facts import from_facts, to_facts
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.twq import CHECKSUM_BYTES, Model, from_bytes, to_bytes
-from thinwire_private.net.zoo import build
+from thinwire_private.net.twq import CHECKSUM_BYTES, Model, from_bytes, from_facts, to_bytes, to_facts
+from thinwire_private.net.widths import read_bits
+from thinwire_private.net.zoo import build, with_random_weights
 
 LIMIT_S = 30.0  # a case that takes longer hangs
 TIMEOUT_S = 2.0

@@ -12,12 +12,10 @@ from functools import cache
 
 from thinwire.errors import LinkError
 from thinwire_lab.private.mutation import mutate
-from thinwire_private.link.channel import Channel
-from thinwire_private.link.memory import memory_pair
-from thinwire_private.net.bits import read_bits
-from thinwire_private.net.draw import random_pictures, with_random_weights
+from thinwire_private.link.channel import Channel, memory_pair
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.sketch import Sketch
+from thinwire_private.net.widths import read_bits
+from thinwire_private.net.zoo import Sketch, random_pictures, with_random_weights
 from thinwire_private.sessions import ClientSession, ServerSession
 from thinwire_private.variant import variant
 

@@ -12,12 +12,11 @@ from thinwire_lab.private.parties import Run, run_parties
 from thinwire_lab.private.rungs import Rung, rungs_named
 from thinwire_lab.private.visitor import Visitor
 from thinwire_lab.private.wishes import Row, Say, Wishes
-from thinwire_private.ledger import PHASES, total
-from thinwire_private.net.draw import random_pictures
+from thinwire_private.costs import PHASES, total
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.nodes import Requant
+from thinwire_private.net.nodes import IntArray, Requant
 from thinwire_private.net.oracle import overflows
-from thinwire_private.net.value import IntArray
+from thinwire_private.net.zoo import random_pictures
 from thinwire_private.program import prepare_graph
 
 

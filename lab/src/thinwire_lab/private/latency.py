@@ -22,7 +22,7 @@ from thinwire_lab.private.parties import command, run_parties
 from thinwire_lab.private.rungs import Rung, rungs_named
 from thinwire_lab.private.visitor import Visitor
 from thinwire_lab.private.wishes import Row, Say, Wishes
-from thinwire_private.link.certificate import write_certificates
+from thinwire_private.link.tls import write_certificates
 from thinwire_private.program import prepare_graph
 
 PORTS = (7001, 7002)  # server, relay: a lab's ports are its own

@@ -10,18 +10,14 @@ from typing import Any
 import numpy as np
 
 from thinwire_lab.private.wishes import Row, Say, Wishes
-from thinwire_private.link.channel import Channel
-from thinwire_private.link.memory import memory_pair
+from thinwire_private.link.channel import Channel, memory_pair
 from thinwire_private.message import CLIENT, SERVER
 from thinwire_private.ot.kind import OtKind
 from thinwire_private.protocols.b2a import B2A, Mux
-from thinwire_private.protocols.extend import SIRNN, Extend
-from thinwire_private.protocols.linear import Shape
-from thinwire_private.protocols.operator import Operator
-from thinwire_private.protocols.party import Party
+from thinwire_private.protocols.extend import SIRNN, Ars, Extend, Truncate
+from thinwire_private.protocols.linear import Shape, Sirnn, SirnnSwapped
+from thinwire_private.protocols.operator import Operator, Party
 from thinwire_private.protocols.sign import Msb, Relu, Wrap
-from thinwire_private.protocols.sirnn import Sirnn, SirnnSwapped
-from thinwire_private.protocols.truncate import Ars, Truncate
 
 COUNT = 65_536
 KIND = OtKind.read("kk13+iknp")

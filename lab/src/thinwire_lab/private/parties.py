@@ -17,11 +17,11 @@ from thinwire.errors import PrivateError
 from thinwire_lab.private.forked import Forked
 from thinwire_lab.private.host import Host
 from thinwire_lab.private.visitor import Visitor
-from thinwire_private.ledger import Entry, added
+from thinwire_private.costs import Entry, added
 from thinwire_private.net import oracle
 from thinwire_private.net.graph import Graph
+from thinwire_private.net.nodes import IntArray
 from thinwire_private.net.twq import Model, write_twq
-from thinwire_private.net.value import IntArray
 from thinwire_private.program import prepare_graph
 from thinwire_private.variant import variant
 

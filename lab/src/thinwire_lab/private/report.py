@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thinwire_lab.report.page import facts, figure_html, heading, page, paragraph, table
-from thinwire_private.ledger import PHASES, Entry, by_layer, by_operator, total
+from thinwire_private.costs import PHASES, Entry, by_layer, by_operator, total
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

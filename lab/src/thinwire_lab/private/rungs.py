@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from thinwire.errors import PrivateError
-from thinwire_private.net.bits import read_bits
-from thinwire_private.net.draw import with_random_weights
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.twq import read_twq
-from thinwire_private.net.zoo import LIST, LISTS, build, read_net
+from thinwire_private.net.widths import read_bits
+from thinwire_private.net.zoo import LIST, LISTS, build, read_net, with_random_weights
 from thinwire_private.variant import VARIANTS, Variant, variant
 
 

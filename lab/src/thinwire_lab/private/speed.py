@@ -14,8 +14,8 @@ from thinwire_lab.private.parties import Run, run_parties
 from thinwire_lab.private.rungs import Rung, rungs_named
 from thinwire_lab.private.visitor import Visitor
 from thinwire_lab.private.wishes import Row, Say, Wishes
-from thinwire_private.net.draw import random_pictures
 from thinwire_private.net.nodes import Conv
+from thinwire_private.net.zoo import random_pictures
 
 SCI_SECONDS = 19.0  # ResNet-32's convolutions by SiRNN's code, extrapolated in the note from one layer
 BATCHES = (1, 16)

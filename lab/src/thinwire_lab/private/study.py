@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from thinwire_lab.private.record import Records
-from thinwire_private.net.bits import Bits, bits_from_facts, bits_to_facts, read_bits
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import Add, Node, Requant
 from thinwire_private.net.twq import Model, write_twq
-from thinwire_private.net.widths import settled
+from thinwire_private.net.widths import Bits, bits_from_facts, bits_to_facts, read_bits, settled
 from thinwire_private.net.zoo import ZOO, build
 from thinwire_private.train.fit import float_schedule, grid_schedule
 from thinwire_private.train.qnet import QNet

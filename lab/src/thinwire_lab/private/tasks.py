@@ -14,7 +14,7 @@ from thinwire_lab.data import load_task
 from thinwire_lab.data.augment import shift_and_flip
 from thinwire_lab.data.folder import Say
 from thinwire_private.errors import ModelError
-from thinwire_private.net.bits import Bits
+from thinwire_private.net.widths import Bits
 from thinwire_private.net.zoo import build
 from thinwire_private.train.fit import Pictures
 from thinwire_private.train.run import Plan

@@ -40,10 +40,10 @@ def serve(
       thinwire private serve --model m.twq --listen 0.0.0.0:7000 --cert server.pem --key server.key \\
         --client-ca ca.pem
     """
-    from thinwire_private.description import digest
     from thinwire_private.link.tls import parse_address, told
     from thinwire_private.net.twq import read_twq
     from thinwire_private.server import Server
+    from thinwire_private.sessions import digest
     from thinwire_private.variant import variant as named
 
     graph, chosen = read_twq(model).graph, named(variant)
@@ -88,7 +88,7 @@ def infer(
     import numpy as np
 
     from thinwire_private.client import Client
-    from thinwire_private.ledger import total
+    from thinwire_private.costs import total
 
     x = _read_array(input)
     with Client(server, ca=ca, certificate=cert, key=key, expected=expect, timeout_s=timeout) as client:
@@ -145,7 +145,7 @@ def cost(
       thinwire private cost resnet32:W4A6 --rate 100mbit --round-trip 80
       thinwire private cost resnet32:W16A16 --variant B0 --operators --json
     """
-    from thinwire_private.costing import cost_rows
+    from thinwire_private.costs import cost_rows
     from thinwire_private.variant import variant as named
 
     rows = cost_rows(_graph(model), named(variant), batch, rate, round_trip / 1e3, operators)
@@ -171,7 +171,7 @@ def certificate(
     Examples:
       thinwire private certificate hospital.example 192.0.2.7
     """
-    from thinwire_private.link.certificate import write_certificates
+    from thinwire_private.link.tls import write_certificates
 
     for path in write_certificates(out, hosts).values():
         typer.echo(str(path))

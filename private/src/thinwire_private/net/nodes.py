@@ -9,15 +9,85 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from math import prod
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from thinwire_private.net.columns import columns, windows
-from thinwire_private.net.value import IntArray, Value
-
+IntArray = NDArray[np.int64]
 # A float64 holds every integer below 2^53, so a BLAS product of narrower integers is exact in any order.
 EXACT_BITS = 53
+
+
+@dataclass(frozen=True)
+class Value:
+    """Integers of one shape (without the batch axis).
+
+    An activation is unsigned, 0 <= x < 2^bits: its sign is known, so protocols may keep it in bits + 1 bits
+    with a top bit that is surely 0. An accumulator is signed: -2^(bits-1) <= x < 2^(bits-1).
+    """
+
+    shape: tuple[int, ...]
+    bits: int
+    signed: bool
+
+    @property
+    def size(self) -> int:
+        """Number of integers."""
+        return prod(self.shape)
+
+    @property
+    def low(self) -> int:
+        """The smallest integer that fits."""
+        return -(1 << (self.bits - 1)) if self.signed else 0
+
+    @property
+    def high(self) -> int:
+        """The largest integer that fits."""
+        return (1 << (self.bits - self.signed)) - 1
+
+
+def activation(shape: tuple[int, ...], bits: int) -> Value:
+    """An unsigned value of l_x = `bits` bits."""
+    return Value(shape, bits, signed=False)
+
+
+def accumulator(shape: tuple[int, ...], bits: int) -> Value:
+    """A signed value of l_acc = `bits` bits."""
+    return Value(shape, bits, signed=True)
+
+
+def out_size(size: int, kernel: int, stride: int, padding: int) -> int:
+    """How many places a window has along an axis.
+
+    >>> out_size(32, 3, 2, 1)
+    16
+    """
+    return (size + 2 * padding - kernel) // stride + 1
+
+
+def windows(x: NDArray[Any], kernel: int, stride: int, padding: int, fill: int = 0) -> NDArray[Any]:
+    """A view of every window of x (N, C, H, W), shape (N, C, H', W', kernel, kernel); borders hold `fill`."""
+    if padding:
+        edge = (padding, padding)
+        x = np.pad(x, ((0, 0), (0, 0), edge, edge), constant_values=fill)
+    view = np.lib.stride_tricks.sliding_window_view(x, (kernel, kernel), axis=(2, 3))
+    return view[:, :, ::stride, ::stride]
+
+
+def columns(x: NDArray[Any], kernel: int, stride: int, padding: int) -> NDArray[Any]:
+    """x (N, C, H, W) as (N, C*kernel*kernel, H'*W'): row (c, i, j) is what kernel entry (c, i, j) meets.
+
+    Any number type, also shares of a ring: W (K, C*k*k) @ columns(x) is the convolution.
+
+    >>> columns(np.arange(9).reshape(1, 1, 3, 3), 2, 1, 0)[0].tolist()
+    [[0, 1, 3, 4], [1, 2, 4, 5], [3, 4, 6, 7], [4, 5, 7, 8]]
+    """
+    view = windows(x, kernel, stride, padding)
+    batch, channels, height, width = view.shape[:4]
+    flat = view.transpose(0, 1, 4, 5, 2, 3).reshape(batch, channels * kernel * kernel, height * width)
+    return np.ascontiguousarray(flat)
 
 
 @dataclass(frozen=True, eq=False)

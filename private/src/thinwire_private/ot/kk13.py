@@ -14,11 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from thinwire_private.ot.batch import Batch, Counter
-from thinwire_private.ot.kind import KK13_ROW_BITS, OtKind
-from thinwire_private.ot.labels import derive
-from thinwire_private.ot.native import native
-from thinwire_private.ot.prg import Bytes, as_bytes
+from thinwire_private.ot.kind import KK13_ROW_BITS, Batch, Counter, OtKind
+from thinwire_private.ot.primitives import Bytes, as_bytes, derive, native
 
 _HIGH = 1 << 63  # the second half of a seed is hashed under an index that no OT has
 

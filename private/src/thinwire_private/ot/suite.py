@@ -8,8 +8,7 @@ from thinwire_private.link.channel import Channel
 from thinwire_private.message import CLIENT, SERVER, Message, crossing
 from thinwire_private.ot.kind import KK13_ROW_BITS, OtKind
 from thinwire_private.ot.kk13 import WideReceiver, WideSender, seeds
-from thinwire_private.ot.labels import derive
-from thinwire_private.ot.prg import Prg
+from thinwire_private.ot.primitives import Prg, derive
 from thinwire_private.ot.softspoken import BASE_REPLY_BYTES, BASE_REQUEST_BYTES, Receiver, Sender
 
 NONCE_BYTES = 16

@@ -9,10 +9,8 @@ import numpy as np
 
 from thinwire_private.message import Message, rows
 from thinwire_private.ot.kind import OtKind
-from thinwire_private.ot.packing import pack_small, packed_bytes, unpack_small
-from thinwire_private.ot.prg import Bytes
-from thinwire_private.protocols.operator import Messages, Operator
-from thinwire_private.protocols.party import Party
+from thinwire_private.ot.primitives import Bytes, pack_small, packed_bytes, unpack_small
+from thinwire_private.protocols.operator import Messages, Operator, Party
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from thinwire_private.message import Message
-from thinwire_private.ot.batch import Batch
-from thinwire_private.ot.kind import OtKind
-from thinwire_private.ot.packing import packed_bytes
-from thinwire_private.ot.prg import Bytes, Words, as_bytes
-from thinwire_private.protocols.operator import Messages, Operator
-from thinwire_private.protocols.party import Party
-from thinwire_private.protocols.ring import reduce
+from thinwire_private.ot.kind import Batch, OtKind
+from thinwire_private.ot.primitives import Bytes, Words, as_bytes, packed_bytes
+from thinwire_private.protocols.operator import Messages, Operator, Party, reduce
 
 CHUNK_BYTES = 1 << 20  # a message is about this long, so that both parties work at the same time
 QUERY_BLOCKS = 1 << 32  # pad blocks of one OT that one query may use

@@ -13,6 +13,8 @@ from thinwire_private.errors import ModelError
 from thinwire_private.net.graph import Graph
 from thinwire_private.train.qnet import QNet, parameters_by_role
 
+Tell = Callable[[int, int, float], None]
+
 
 @dataclass(frozen=True)
 class Pictures:
@@ -43,9 +45,6 @@ class Pictures:
                 f"task {self.task!r} has pictures of {shape} with numbers up to {int(self.x.max())}, "
                 f"network {graph.name!r} takes {wanted} up to {value.high}: choose another"
             )
-
-
-Tell = Callable[[int, int, float], None]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Run: from nothing to a model file: floating point, then the integer grid in stages, then export."""
+"""From nothing to a model: floating point, then the integer grid in stages, then a checked export."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ import torch
 from torch import Tensor
 
 from thinwire_private.errors import ModelError
-from thinwire_private.net.bits import Bits
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.nodes import Add, Node, Output, Requant, SumPool, Weighted
+from thinwire_private.net.nodes import Add, IntArray, Node, Output, Requant, SumPool, Weighted
 from thinwire_private.net.oracle import overflows, run
-from thinwire_private.net.value import IntArray
-from thinwire_private.net.widths import WORST, bias_limit, settled
+from thinwire_private.net.widths import WORST, Bits, bias_limit, settled
 from thinwire_private.train.fit import Pictures, Schedule, accuracy, fit
 from thinwire_private.train.qnet import QNet, pool_exponent
+
+Draw = Callable[[Bits], Graph]
+Tell = Callable[[str, int, int, float], None]
+WARM_BITS = 4  # weights narrower than this start from a network trained at this width
+DRAFT = 128  # training pictures from which a draft's steps are set
+SAMPLE = 512  # training pictures from which steps are set
+CHECKED = 100  # test pictures on which the exported integers are compared with torch's
+SINGLE_BITS = 24  # single precision holds every integer of this many bits
 
 
 @torch.no_grad()
@@ -84,15 +90,6 @@ def load_weights(net: QNet, path: Path) -> None:
         raise ModelError(
             f"{path} does not fit network {net.graph.name!r} ({type(error).__name__}): train it anew"
         ) from error
-
-
-Draw = Callable[[Bits], Graph]
-Tell = Callable[[str, int, int, float], None]
-WARM_BITS = 4  # weights narrower than this start from a network trained at this width
-DRAFT = 128  # training pictures from which a draft's steps are set
-SAMPLE = 512  # training pictures from which steps are set
-CHECKED = 100  # test pictures on which the exported integers are compared with torch's
-SINGLE_BITS = 24  # single precision holds every integer of this many bits
 
 
 @dataclass(frozen=True)

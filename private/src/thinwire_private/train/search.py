@@ -19,9 +19,9 @@ from functools import cached_property
 import numpy as np
 
 from thinwire_private.errors import ModelError
-from thinwire_private.net.bits import Bits
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import Requant
+from thinwire_private.net.widths import Bits
 from thinwire_private.program import compile_graph
 from thinwire_private.step import OFFLINE, ONLINE
 from thinwire_private.train.sensitivity import Asked, Choice, Omega

@@ -25,6 +25,7 @@ from thinwire_private.train.qnet import QNet, Quantizer
 
 Choice = tuple[int, int]  # l_w, l_x
 PROBES = 8
+Weigh = Callable[[Tensor, Tensor], float]  # an error of a layer's output and the loss's gradient there
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,6 @@ class Seen:
     x: Tensor
     y: Tensor
     grad: Tensor
-
-
-Weigh = Callable[[Tensor, Tensor], float]  # an error of a layer's output and the loss's gradient there
 
 
 def fisher(net: QNet, x: Tensor, y: Tensor, asked: Asked) -> Omega:

@@ -19,9 +19,9 @@ from torch import fx, nn
 from torch.nn import functional
 
 from thinwire_private.errors import ModelError
-from thinwire_private.net.bits import Bits
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.sketch import Sketch
+from thinwire_private.net.widths import Bits
+from thinwire_private.net.zoo import Sketch
 from thinwire_private.train.qnet import QNet
 
 PASSED = (nn.Flatten, nn.Dropout, nn.Identity)

@@ -1,4 +1,4 @@
-"""The ledger: what was predicted and what was measured, per layer, operator and phase."""
+"""Costs: bytes, flights and seconds, predicted and measured, per layer, operator and phase."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from thinwire.texts.rate import parse_rate
+from thinwire_private.errors import ModelError
+from thinwire_private.net.graph import Graph
+from thinwire_private.program import compile_graph, prepare_graph
+from thinwire_private.variant import Variant
+
 PHASES = ("setup", "offline", "online")
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -88,3 +95,55 @@ def by_layer(entries: Sequence[Entry]) -> list[Entry]:
 def by_operator(entries: Sequence[Entry]) -> list[Entry]:
     """One entry per operator and phase."""
     return added(replace(entry, layer="all") for entry in entries)
+
+
+def predicted(graph: Graph, variant: Variant, batch: int = 1) -> list[Entry]:
+    """The ledger of a first query before it runs, as the client will see it."""
+    rows = compile_graph(graph, variant, batch).costs()
+    return [
+        Entry(
+            row.layer or "session",
+            row.operator,
+            row.phase,
+            predicted_uploaded=row.traffic.from_client_bytes,
+            predicted_downloaded=row.traffic.from_server_bytes,
+            flights=row.traffic.flights,
+            hops=row.hops or 0,
+        )
+        for row in rows
+    ]
+
+
+def cost_rows(
+    graph: Graph, variant: Variant, batch: int, rate: str, round_trip_s: float, operators: bool = False
+) -> list[Row]:
+    """One row per layer (or operator) and phase, then one per phase, then one for all of it."""
+    if variant.tight_acc and not graph.has_weights:
+        raise ModelError(f"accumulators of {variant.name} come from the weights: give a .twq file")
+    entries = predicted(prepare_graph(graph, variant), variant, batch)
+    bytes_per_s = parse_rate(rate) / 8
+
+    def row(entry: Entry) -> Row:
+        return {
+            "layer": entry.layer,
+            "operator": entry.operator,
+            "phase": entry.phase,
+            "bytes": entry.predicted_bytes,
+            "upload_bytes": entry.predicted_uploaded,
+            "download_bytes": entry.predicted_downloaded,
+            "flights": entry.flights,
+            "hops": entry.hops,
+            "seconds": link_seconds(entry, bytes_per_s, round_trip_s),
+        }
+
+    shown = added(entries) if operators else by_layer(entries)
+    ends = [total(entries, phase) for phase in (*PHASES, None)]
+    return [row(entry) for entry in (*shown, *ends)]
+
+
+def link_seconds(entry: Entry, bytes_per_s: float, round_trip_s: float) -> float:
+    """What a link takes when nothing overlaps: bytes / rate + hops * round trip / 2; no computation.
+
+    Hops are flights, but two messages that cross each other on the way count once.
+    """
+    return entry.predicted_bytes / bytes_per_s + entry.hops * round_trip_s / 2

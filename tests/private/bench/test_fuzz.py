@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from thinwire_lab.private.fuzz import SHARES, VICTIMS, fuzz, threads_left
-from thinwire_lab.private.mutation import mutate
+from thinwire_lab.private.fuzz import SHARES, VICTIMS, fuzz, mutate, threads_left
 
 CASES = {"session": 12}
 

@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 from thinwire.errors import PrivateError
-from thinwire_lab.private.documents import documents
-from thinwire_lab.private.record import Records
-from thinwire_lab.private.wishes import Wishes
+from thinwire_lab.private.records import BenchRecords, Wishes, documents
 
 
 def test_what_is_recorded_is_not_run_again(tmp_path: Path) -> None:
-    records = Records("ladder", tmp_path)
+    records = BenchRecords("ladder", tmp_path)
     runs = []
 
     def run() -> dict[str, int]:
@@ -31,14 +29,14 @@ def test_what_is_recorded_is_not_run_again(tmp_path: Path) -> None:
 
 
 def test_a_damaged_line_is_told(tmp_path: Path) -> None:
-    records = Records("ladder", tmp_path)
+    records = BenchRecords("ladder", tmp_path)
     records.path.write_text("{half a li")
     with pytest.raises(PrivateError, match="is no JSON"):
         records.find({})
 
 
 def test_tables_are_made_from_records_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    records = Records("ladder", tmp_path)
+    records = BenchRecords("ladder", tmp_path)
     for name, size in (("B0", 1000), ("S6", 100)):
         sizes = {"bytes": size, "predicted_bytes": size, "online_bytes": 10}
         row = {"net": "digits", "variant": name, **sizes, "flights": 3, "mismatches": 0}

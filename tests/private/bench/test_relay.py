@@ -6,7 +6,7 @@ import os
 import threading
 import time
 
-from thinwire_lab.private.relay import Relay
+from thinwire_lab.private.latency import Relay
 from thinwire_private.link.tls import answer, call, listen
 
 

@@ -22,7 +22,7 @@ from thinwire_private.link.tls import (
 )
 
 Files = dict[str, Path]
-Outcome = dict[str, str]
+DemoResult = dict[str, str]
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +40,9 @@ def server_side(files: Files, mutual: bool = False) -> ssl.SSLContext:
     return server_context(files["server.pem"], files["server.key"], files["ca.pem"] if mutual else None)
 
 
-def talk(server: ssl.SSLContext | None, client: ssl.SSLContext | None) -> tuple[Outcome, SocketChannel]:
+def talk(server: ssl.SSLContext | None, client: ssl.SSLContext | None) -> tuple[DemoResult, SocketChannel]:
     """One message each way; what each side got or was refused with."""
-    outcome: Outcome = {}
+    outcome: DemoResult = {}
     with listen(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:

@@ -7,17 +7,27 @@ from pathlib import Path
 import pytest
 
 from thinwire.errors import LabError
-from thinwire_lab.private.pareto import Row, alike, picture, points, table, verdict
-from thinwire_lab.private.record import Records
-from thinwire_lab.private.study import Study, priced
-from thinwire_lab.private.tasks import plan_for
+from thinwire_lab.private.records import BenchRecords
+from thinwire_lab.private.study import (
+    AccuracyStudy,
+    Row,
+    pareto_picture,
+    pareto_points,
+    pareto_table,
+    pareto_verdict,
+    plan_for,
+    priced,
+    same_training,
+)
 from thinwire_private.net.twq import read_twq
 from thinwire_private.train.search import picture_bytes
 
 
 def test_a_search_costs_no_more_than_its_rival_and_runs_once(tmp_path: Path) -> None:
-    records = Records("accuracy", tmp_path)
-    study = Study(plan_for("digits"), ("W3A3",), (0,), tmp_path, 1.0, 0.2, models=tmp_path, records=records)
+    records = BenchRecords("accuracy", tmp_path)
+    study = AccuracyStudy(
+        plan_for("digits"), ("W3A3",), (0,), tmp_path, 1.0, 0.2, models=tmp_path, records=records
+    )
     uniform, searched = study.run()
     # training may still move a step, and with it what a shift costs
     assert 0.8 * uniform["bytes"] < searched["bytes"] < 1.01 * uniform["bytes"]
@@ -54,20 +64,20 @@ ROWS = [
 
 
 def test_the_table_and_the_verdict_tell_wins_and_losses() -> None:
-    found = points(ROWS, "t", "n")
+    found = pareto_points(ROWS, "t", "n")
     assert [(point.rival, point.kind) for point in found] == [
         ("W2A6", "uniform"),
         ("W2A6", "search"),
         ("W4A6", "uniform"),
     ]
-    heads, rows = table(found)
+    heads, rows = pareto_table(found)
     assert len(heads) == len(rows[0])
     assert rows[1][2:] == ["1.95", "72.00 ± 1.41", "2"]
-    assert verdict(found) == (
+    assert pareto_verdict(found) == (
         "at the bytes of W2A6 the search is +1.00 points beside it (better on 1, worse on 1 of 2 seeds)"
     )
     with pytest.raises(LabError, match="no run of other on t is recorded"):
-        points(ROWS, "t", "other")
+        pareto_points(ROWS, "t", "other")
 
 
 def test_only_runs_of_equal_training_are_drawn_together() -> None:
@@ -75,9 +85,9 @@ def test_only_runs_of_equal_training_are_drawn_together() -> None:
     first, second = ({**ROWS[3], **trained, "measure": "fisher", "accuracy": a} for a in (0.1, 0.2))
     uniform = {**ROWS[1], **trained}
     others = [{**uniform, "epochs": 4.0}, {**first, "measure": "hutchinson"}]
-    assert alike([uniform, first, *others, second], 1, 10, "fisher") == [uniform, second]
+    assert same_training([uniform, first, *others, second], 1, 10, "fisher") == [uniform, second]
 
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:
-    picture(points(ROWS, "t", "n"), "title", tmp_path / "p.svg")
+    pareto_picture(pareto_points(ROWS, "t", "n"), "title", tmp_path / "p.svg")
     assert "<svg" in (tmp_path / "p.svg").read_text()

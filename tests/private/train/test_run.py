@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from thinwire_lab.private.tasks import plan_for
+from thinwire_lab.private.study import plan_for
 from thinwire_private.errors import ModelError
 from thinwire_private.net.oracle import predict
 from thinwire_private.net.widths import read_bits

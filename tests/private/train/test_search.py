@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from thinwire_lab.private.tasks import load_pictures
+from thinwire_lab.private.study import load_pictures
 from thinwire_private.errors import ModelError
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.widths import Bits, read_bits

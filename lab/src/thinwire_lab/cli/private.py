@@ -50,7 +50,7 @@ def demo(
 
 
 def _show(outcome: Any, folder: Path) -> None:
-    from thinwire_lab.private.report import HEADS, entry_rows, phase_rows, verdict
+    from thinwire_lab.private.demo import HEADS, entry_rows, phase_rows, verdict
 
     print_table(outcome.title, HEADS, entry_rows(outcome.entries))
     print_table(

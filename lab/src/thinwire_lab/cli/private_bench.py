@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.errors import PrivateError
+from thinwire.errors import PrivateError, ThinwireError
 from thinwire_lab.cli.options import Json
 from thinwire_private.cli.show import Teller, print_row
 
+if TYPE_CHECKING:
+    from thinwire_lab.private.records import Wishes
+
+    Bench = Callable[[Wishes, Callable[[str], None]], Iterator[dict[str, Any]]]
+
+ALL = "all"
 NETS = "digits,resnet8w,resnet32,resnet50"
 
 
@@ -43,11 +50,11 @@ def bench(
       thinwire private bench tables > tables.md
       thinwire private bench all --models DIR --data DIR --spu venv/bin/python
     """
-    from thinwire_lab.private.table import BENCHES
-    from thinwire_lab.private.wishes import Wishes
+    from thinwire_lab.private.records import Wishes
 
-    if what not in BENCHES:
-        raise PrivateError(f'there is no bench "{what}": choose one of {", ".join(BENCHES)}')
+    benches = _benches()
+    if what not in (*benches, ALL):
+        raise PrivateError(f'there is no bench "{what}": choose one of {", ".join((*benches, ALL))}')
     wishes = Wishes(
         nets=_split(nets),
         variants=_split(variants) if variants else None,
@@ -60,8 +67,45 @@ def bench(
         again=again,
     )
     with Teller(quiet=json) as teller:
-        for row in BENCHES[what](wishes, teller.say):
+        chosen = _all(benches) if what == ALL else benches[what]
+        for row in chosen(wishes, teller.say):
             print_row(row) if json else typer.echo(_line(row))
+
+
+def _benches() -> dict[str, Bench]:
+    """The benches by name; importing them takes seconds."""
+    from thinwire_lab.private.fuzz import fuzzing
+    from thinwire_lab.private.ladder import batch, cifar10, convolutions, digits, ladder
+    from thinwire_lab.private.latency import latency
+    from thinwire_lab.private.records import documents
+    from thinwire_lab.private.rival import operators, rival
+
+    return {
+        "ladder": ladder,
+        "digits": digits,
+        "cifar10": cifar10,
+        "operators": operators,
+        "latency": latency,
+        "convolutions": convolutions,
+        "batch": batch,
+        "rival": rival,
+        "fuzz": fuzzing,
+        "tables": documents,
+    }
+
+
+def _all(benches: Mapping[str, Bench]) -> Bench:
+    """All benches, one after the other, for a quiet machine; what lacks something is skipped."""
+
+    def run(wishes: Wishes, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+        for name, bench in benches.items():
+            say(f"--- {name}")
+            try:
+                yield from bench(wishes, say)
+            except ThinwireError as error:
+                say(f"{name} is skipped: {error}")
+
+    return run
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -46,8 +46,7 @@ def search(
     thinwire private train digits --bits widths.json
     thinwire private search cifar10 --net resnet8w --budget 60MB --start float.pt --data DIR
     """
-    from thinwire_lab.private.study import SENSED, space_for
-    from thinwire_lab.private.tasks import plan_for
+    from thinwire_lab.private.study import SENSED, plan_for, space_for
     from thinwire_private.net.widths import bits_to_facts
     from thinwire_private.train.fit import float_schedule
     from thinwire_private.train.run import drafted, pretrain
@@ -110,19 +109,28 @@ def pareto(
     thinwire private pareto cifar10 --rivals W3A4,W8A8 --searched W3A4 --one-float --data DIR
     thinwire private pareto cifar10 --epochs 1 --recorded
     """
-    from thinwire_lab.private import pareto as made
-    from thinwire_lab.private.study import RECORDS, Study, priced
-    from thinwire_lab.private.tasks import DEFAULTS, plan_for
+    from thinwire_lab.private.study import (
+        DEFAULTS,
+        RECORDS,
+        AccuracyStudy,
+        pareto_picture,
+        pareto_points,
+        pareto_table,
+        pareto_verdict,
+        plan_for,
+        priced,
+        same_training,
+    )
     from thinwire_private.train.fit import float_schedule, grid_schedule
 
     name = net or DEFAULTS.get(task, "")
     lengths = grid_schedule(task, epochs).epochs, float_schedule(task, float_epochs).epochs
     if recorded:
         known = [{**line["settings"], **line["result"]} for line in RECORDS.read()]
-        rows = made.alike(known, *lengths, sensitivity)
+        rows = same_training(known, *lengths, sensitivity)
     else:
         with progress(json) as tell:
-            study = Study(
+            study = AccuracyStudy(
                 plan_for(task, net, data),
                 _words(rivals),
                 parse_seeds(seeds),
@@ -138,14 +146,14 @@ def pareto(
                 tell=tell,
             )
             rows = list(study.run(lambda row: print_row(row) if json else None))
-    found = made.points([priced(row) for row in rows], task, name)
+    found = pareto_points([priced(row) for row in rows], task, name)
     path = docs / f"private-pareto-{task}.svg"
-    made.picture(found, f"{name} on {task}: accuracy against private bytes", path)
+    pareto_picture(found, f"{name} on {task}: accuracy against private bytes", path)
     if json:
-        print_row({"row": "verdict", "verdict": made.verdict(found), "picture": str(path)})
+        print_row({"row": "verdict", "verdict": pareto_verdict(found), "picture": str(path)})
         return
-    print_table(f"{name} on {task}", *made.table(found))
-    typer.echo(f"{made.verdict(found)}\npicture: {path}")
+    print_table(f"{name} on {task}", *pareto_table(found))
+    typer.echo(f"{pareto_verdict(found)}\npicture: {path}")
 
 
 def parse_bytes(text: str) -> int:

@@ -1,18 +1,24 @@
-"""The demo: a digits CNN trained on the spot, then private predictions between two processes."""
+"""The demo: a digits CNN trained on the spot, private predictions between two processes, and their page."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from thinwire_lab.report.page import facts, figure_html, heading, page, paragraph, table
+from thinwire_private.costs import PHASES, Entry, by_layer, by_operator, total
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
-from thinwire_lab.private.host import Host
-from thinwire_lab.private.parties import Row, run_parties
-from thinwire_lab.private.report import Outcome, write_page
-from thinwire_lab.private.visitor import Visitor
+from thinwire_lab.private.parties import BenchClient, BenchServer, Row, run_parties
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import IntArray
 from thinwire_private.net.oracle import predict
@@ -20,15 +26,203 @@ from thinwire_private.net.twq import read_twq
 from thinwire_private.net.widths import read_bits
 from thinwire_private.net.zoo import build
 
+COLOURS = ("#2563eb", "#f59e0b", "#10b981", "#ef4444", "#8b5cf6", "#06b6d4", "#84cc16", "#ec4899", "#64748b")
+HEADS = ("layer", "operator", "phase", "predicted bytes", "measured bytes", "flights", "seconds")
+Cells = list[list[str]]
+LEAST_SHARE = 0.01
 BITS = "W4A6"
 EPOCHS = (8, 3)  # in floating point, then on the integer grid: a few seconds
 Say = Callable[[str], None]
 Step = Callable[[int, int, str], None]
 
 
+@dataclass(frozen=True)
+class DemoResult:
+    """What a private run gave, with everything the page tells about it."""
+
+    title: str
+    network: str
+    variant: str
+    images: int
+    mismatches: int
+    correct: int | None
+    entries: Sequence[Entry]
+    handshake_bytes: int
+    tcp_bytes: int | None
+    seconds: float
+    command: str
+
+    @property
+    def matches(self) -> bool:
+        """Whether every prediction and every byte was as foretold."""
+        whole = total(self.entries)
+        return self.mismatches == 0 and whole.predicted_bytes == whole.measured_bytes
+
+    def row(self) -> dict[str, Any]:
+        """The closing row of --json."""
+        whole = total(self.entries)
+        return {
+            "row": "total",
+            "predicted_bytes": whole.predicted_bytes,
+            "measured_bytes": whole.measured_bytes,
+            "online_bytes": total(self.entries, "online").measured_bytes,
+            "mismatches": self.mismatches,
+            "images": self.images,
+            "correct": self.correct,
+            "flights": whole.flights,
+            "handshake_bytes": self.handshake_bytes,
+            "tcp_bytes": self.tcp_bytes,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def entry_rows(entries: Sequence[Entry]) -> Cells:
+    """Entries as cells under HEADS; steps without traffic only where they take their time."""
+    least_s = LEAST_SHARE * total(entries).seconds
+    shown = [entry for entry in entries if entry.measured_bytes or entry.seconds > least_s]
+    return [[entry.layer, entry.operator, entry.phase, *_figures(entry)] for entry in shown]
+
+
+def phase_rows(outcome: DemoResult) -> Cells:
+    """Setup, offline, online, and all of it; per image where that means something."""
+    rows = []
+    for phase in PHASES:
+        whole = total(outcome.entries, phase)
+        images = 1 if phase == "setup" else outcome.images
+        each = f"{whole.measured_bytes / images / 1e6:.3f} MB" + ("" if phase == "setup" else " an image")
+        rows.append([phase, *_figures(whole), each])
+    return [*rows, ["all", *_figures(total(outcome.entries)), ""]]
+
+
+def verdict(outcome: DemoResult) -> str:
+    """The point in one or two sentences."""
+    whole = total(outcome.entries)
+    equal = (
+        "all logits equal the plaintext ones bit for bit"
+        if outcome.mismatches == 0
+        else f"{outcome.mismatches} of {outcome.images} predictions differ from the plaintext"
+    )
+    difference = whole.measured_bytes - whole.predicted_bytes
+    counted = (
+        "exactly as many bytes crossed the wire as were predicted"
+        if difference == 0
+        else f"{difference:+,} bytes differ from the prediction"
+    )
+    return f"{outcome.images} private predictions: {equal}; {counted}."
+
+
+def write_page(outcome: DemoResult, path: Path) -> None:
+    """A page that needs nothing but itself."""
+    online = total(outcome.entries, "online")
+    parts = [
+        f"<h1>{outcome.title}</h1>",
+        paragraph(verdict(outcome)),
+        paragraph(
+            "The server holds the weights, the client the images; each sees only random-looking shares "
+            "of the other's numbers. Semi-honest security, not audited."
+        ),
+        table(
+            ("phase", "predicted bytes", "measured bytes", "flights", "seconds", ""),
+            phase_rows(outcome),
+            "headline",
+        ),
+        heading("Bytes by layer"),
+        paragraph("Offline traffic needs no image; online traffic is what a client waits for.", quiet=True),
+        figure_html(layer_figure(outcome)),
+        heading("Bytes and seconds by operator"),
+        figure_html(operator_figure(outcome)),
+        heading("Every layer and operator"),
+        table(HEADS, entry_rows(outcome.entries), "plain"),
+        heading("How it was run"),
+        facts(
+            [
+                ("network", outcome.network),
+                ("protocols", outcome.variant),
+                ("images", str(outcome.images)),
+                ("online time", f"{online.seconds / max(1, outcome.images):.3f} s an image"),
+                ("handshake", f"{outcome.handshake_bytes:,} bytes, not in the tables"),
+                (
+                    "below TLS",
+                    "not told by this kernel"
+                    if outcome.tcp_bytes is None
+                    else f"{outcome.tcp_bytes:,} bytes",
+                ),
+                ("command", outcome.command),
+            ],
+            code=["command"],
+        ),
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page(outcome.title, parts))
+
+
+def layer_figure(outcome: DemoResult) -> Figure:
+    """Megabytes per layer and image, offline and online stacked."""
+    from plotly import graph_objects as go
+
+    entries = [entry for entry in by_layer(outcome.entries) if entry.phase != "setup"]
+    in_order = [entry.layer for entry in entries if entry.phase == "online"]  # every layer has its turn there
+    busy = {entry.layer for entry in entries if entry.measured_bytes}
+    layers = [layer for layer in dict.fromkeys(in_order) if layer in busy]
+    figure = go.Figure()
+    for phase, colour in (("offline", "#cbd5e1"), ("online", COLOURS[0])):
+        size = {e.layer: e.measured_bytes / outcome.images / 1e6 for e in entries if e.phase == phase}
+        values = [size.get(layer, 0) for layer in layers]
+        figure.add_bar(y=layers, x=values, orientation="h", name=phase, marker_color=colour)
+    return _styled(figure, "MB an image", max(260, 70 + 26 * len(layers)), stacked=True)
+
+
+def operator_figure(outcome: DemoResult) -> Figure:
+    """Megabytes and seconds per operator and image, side by side."""
+    from plotly.subplots import make_subplots
+
+    entries = [entry for entry in by_operator(outcome.entries) if entry.phase != "setup"]
+    names = list(dict.fromkeys(entry.operator for entry in entries if entry.measured_bytes))
+    figure = make_subplots(1, 2, shared_yaxes=True, subplot_titles=("MB an image", "milliseconds an image"))
+    for phase, colour in (("offline", "#cbd5e1"), ("online", COLOURS[0])):
+        own = {entry.operator: entry for entry in entries if entry.phase == phase}
+        sizes = [own[n].measured_bytes / outcome.images / 1e6 if n in own else 0 for n in names]
+        times = [own[n].seconds / outcome.images * 1e3 if n in own else 0 for n in names]
+        for column, values in ((1, sizes), (2, times)):
+            figure.add_bar(
+                y=names,
+                x=values,
+                orientation="h",
+                name=phase,
+                marker_color=colour,
+                showlegend=column == 1,
+                row=1,
+                col=column,
+            )
+    return _styled(figure, "", max(260, 90 + 30 * len(names)), stacked=True)
+
+
+def _styled(figure: Figure, axis: str, height: int, stacked: bool) -> Figure:
+    figure.update_layout(
+        barmode="stack" if stacked else "group",
+        height=height,
+        margin={"l": 10, "r": 20, "t": 30, "b": 80},
+        plot_bgcolor="#fff",
+        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
+        font={"family": "system-ui, sans-serif"},
+    )
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_xaxes(gridcolor="#eef0f3", zerolinecolor="#e5e7eb", title_text=axis)
+    return figure
+
+
+def _figures(entry: Entry) -> list[str]:
+    return [
+        f"{entry.predicted_bytes:,}",
+        f"{entry.measured_bytes:,}",
+        f"{entry.flights:,}",
+        f"{entry.seconds:.3f}",
+    ]
+
+
 def run_demo(
     images: int, variant: str, model: Path | None, out: Path, command: str, say: Say, step: Step
-) -> tuple[Outcome, Path]:
+) -> tuple[DemoResult, Path]:
     """Train or read a model, predict privately, compare with the plaintext, write the page."""
     start = time.perf_counter()
     if model is None:
@@ -41,11 +235,11 @@ def run_demo(
             Path(folder),
             graph,
             x,
-            Host("", variant),
-            Visitor("", "", ""),
+            BenchServer("", variant),
+            BenchClient("", "", ""),
             tell=lambda row: _progress(row, step),
         )
-    outcome = Outcome(
+    outcome = DemoResult(
         title=f"{len(x)} private predictions on digits",
         network=f"{graph.name}, {graph.macs:,} multiplications, {graph.relus:,} ReLUs an image",
         variant=variant,
@@ -67,7 +261,7 @@ def trained_digits(bits: str = BITS, seed: int = 0) -> Graph:
     """A digits network in a few seconds."""
     import torch
 
-    from thinwire_lab.private.tasks import load_pictures
+    from thinwire_lab.private.study import load_pictures
     from thinwire_private.train.fit import fit, float_schedule, grid_schedule
     from thinwire_private.train.qnet import QNet
     from thinwire_private.train.run import export

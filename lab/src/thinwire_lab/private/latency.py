@@ -1,32 +1,121 @@
-"""Latency: both ends of the ladder over links of some rate and round trip, interleaved."""
+"""Latency: both ends of the ladder over links of some rate and round trip, interleaved.
+
+Kernels without netem cannot delay packets, so a relay adds the round trip: it hands bytes on, each direction
+half a round trip later, at any rate. It runs between the two parties, on the server's host:
+
+    python -m thinwire_lab.private.latency LISTEN_HOST:PORT SERVER_HOST:PORT ROUND_TRIP_MS
+"""
 
 from __future__ import annotations
 
 import contextlib
+import queue
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from thinwire.errors import PrivateError
 from thinwire_lab.net.netlab import Netlab
-from thinwire_lab.private.computed import runnable
-from thinwire_lab.private.host import Host
-from thinwire_lab.private.ladder import calm_picture, summary
-from thinwire_lab.private.parties import command, run_parties
-from thinwire_lab.private.rungs import Rung, rungs_named
-from thinwire_lab.private.visitor import Visitor
-from thinwire_lab.private.wishes import Row, Say, Wishes
-from thinwire_private.link.tls import write_certificates
+from thinwire_lab.private.ladder import Rung, calm_picture, rungs_named, runnable, summary
+from thinwire_lab.private.parties import BenchClient, BenchServer, command, run_parties
+from thinwire_lab.private.records import Row, Say, Wishes
+from thinwire_private.link.tls import Address, parse_address, write_certificates
 from thinwire_private.program import prepare_graph
 
+CHUNK_BYTES = 256 << 10
+MAX_CHUNKS = 1024  # on the way in one direction; then TCP holds the sender back
+Chunk = tuple[float, bytes]  # when it is due, and b"" at the end
 PORTS = (7001, 7002)  # server, relay: a lab's ports are its own
 ENDS = ("B0", "ours", "ours-wan")
+_PIPES: dict[str, Any] = {
+    "stdin": subprocess.PIPE,
+    "stdout": subprocess.PIPE,
+    "stderr": subprocess.PIPE,
+    "text": True,
+}
+
+
+class Relay:
+    """Relays every connection to `target` while its `with` block lasts.
+
+    >>> with Relay(("127.0.0.1", 0), ("127.0.0.1", 9), round_trip_s=0.08) as relay:
+    ...     relay.address[0]
+    '127.0.0.1'
+    """
+
+    def __init__(self, listen: Address, target: Address, round_trip_s: float) -> None:
+        self._target, self._delay_s = target, round_trip_s / 2
+        self._listener = socket.create_server(listen)
+        self.address: Address = self._listener.getsockname()[:2]
+        self._open: list[socket.socket] = []
+
+    def __enter__(self) -> Relay:
+        threading.Thread(target=self.run, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for sock in (self._listener, *self._open):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def run(self) -> None:
+        """Accept connections until the listener is closed."""
+        while True:
+            try:
+                client = self._listener.accept()[0]
+                server = socket.create_connection(self._target)
+            except OSError:
+                return
+            self._open += [client, server]
+            for source, sink in ((client, server), (server, client)):
+                source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._start(source, sink)
+
+    def _start(self, source: socket.socket, sink: socket.socket) -> None:
+        chunks: queue.Queue[Chunk] = queue.Queue(MAX_CHUNKS)
+        for act, sock in ((self._read, source), (_write, sink)):
+            threading.Thread(target=act, args=(sock, chunks), daemon=True).start()
+
+    def _read(self, source: socket.socket, chunks: queue.Queue[Chunk]) -> None:
+        data = b"start"
+        while data:
+            try:
+                data = source.recv(CHUNK_BYTES)
+            except OSError:
+                data = b""
+            chunks.put((time.monotonic() + self._delay_s, data))
+
+
+def _write(sink: socket.socket, chunks: queue.Queue[Chunk]) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            due, data = chunks.get()
+            time.sleep(max(0.0, due - time.monotonic()))
+            if not data:
+                sink.shutdown(socket.SHUT_WR)
+                return
+            sink.sendall(data)
+
+
+def main() -> None:
+    """The command of the module's first lines."""
+    listen, target, milliseconds = sys.argv[1:]
+    relay = Relay(parse_address(listen), parse_address(target), float(milliseconds) / 1e3)
+    print("ready", flush=True)
+    relay.run()
 
 
 @dataclass(frozen=True)
@@ -77,19 +166,19 @@ def timed(rung: Rung, link: Link, net: str) -> Row:
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         files = write_certificates(folder, ["127.0.0.1", "10.77.0.1"])
-        host = Host("", rung.name, certificate=str(files["server.pem"]), key=str(files["server.key"]))
-        visitor = Visitor("", "", "", ca=str(files["ca.pem"]))
+        host = BenchServer("", rung.name, certificate=str(files["server.pem"]), key=str(files["server.key"]))
+        visitor = BenchClient("", "", "", ca=str(files["ca.pem"]))
         if link.rate is None:
             reach = _Relayed(link.round_trip_ms, None)
             run = run_parties(folder, graph, x, host, visitor, reach=reach)
         else:
             lab = stack.enter_context(Netlab(hosts=2, rate=link.rate))
-            host = Host(
+            host = BenchServer(
                 **{**vars(host), "listen": f"{lab.addresses[0]}:{PORTS[0]}"},
             )
 
-            def start(party: int, module: str, settings: str) -> subprocess.Popen[str]:
-                return lab.popen(party, command(module, settings), **_PIPES)
+            def start(party: int, settings: str) -> subprocess.Popen[str]:
+                return lab.popen(party, command(party, settings), **_PIPES)
 
             run = run_parties(folder, graph, x, host, visitor, start, reach=_Relayed(link.round_trip_ms, lab))
     if run.client["mismatches"]:
@@ -109,7 +198,7 @@ class _Relayed:
             yield address
             return
         listen = f"{address.rpartition(':')[0]}:{PORTS[1]}"
-        words = [sys.executable, "-m", "thinwire_lab.private.relay", listen, address]
+        words = [sys.executable, "-m", "thinwire_lab.private.latency", listen, address]
         words.append(str(self._round_trip_ms))
         start: Any = subprocess.Popen if self._lab is None else partial(self._lab.popen, 0)
         relay = start(words, **_PIPES)
@@ -120,14 +209,6 @@ class _Relayed:
         finally:
             relay.kill()
             relay.wait()
-
-
-_PIPES: dict[str, Any] = {
-    "stdin": subprocess.PIPE,
-    "stdout": subprocess.PIPE,
-    "stderr": subprocess.PIPE,
-    "text": True,
-}
 
 
 def _row(net: str, link: Link, name: str, runs: Sequence[Row]) -> Row:
@@ -145,3 +226,7 @@ def _row(net: str, link: Link, name: str, runs: Sequence[Row]) -> Row:
         "flights": runs[0]["flights"],
         "repeats": len(runs),
     }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,27 +1,75 @@
-"""Study: accuracy against bytes, bit widths found by the search beside uniform ones of equal bytes."""
+"""Study: accuracy against bytes, bit widths found by the search beside uniform ones of equal bytes.
+
+Tasks of the lab become pictures and training plans; recorded runs become a table, a sentence and a picture.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
+from statistics import mean, stdev
+from types import MappingProxyType
 from typing import Any
 
-from thinwire_lab.private.record import Records
+import torch
+
+from thinwire.errors import LabError
+from thinwire_lab.data import load_task
+from thinwire_lab.data.augment import shift_and_flip
+from thinwire_lab.data.folder import Say
+from thinwire_lab.private.records import BenchRecords
+from thinwire_private.errors import ModelError
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import Add, Node, Requant
 from thinwire_private.net.twq import Model, write_twq
 from thinwire_private.net.widths import Bits, bits_from_facts, bits_to_facts, read_bits, settled
 from thinwire_private.net.zoo import ZOO, build
-from thinwire_private.train.fit import float_schedule, grid_schedule
+from thinwire_private.train.fit import Pictures, float_schedule, grid_schedule
 from thinwire_private.train.qnet import QNet
 from thinwire_private.train.run import Plan, Tell, drafted, pretrain, tune
 from thinwire_private.train.search import Found, Space, picture_bytes, search
 from thinwire_private.train.sensitivity import Omega, measure
+from thinwire_private.train.trace import traced, user_model
 
+DEFAULTS: Mapping[str, str] = MappingProxyType({"digits": "digits", "cifar10": "resnet8w"})
+AUGMENTED = ("cifar10",)
 Row = dict[str, Any]
+RECORDS = BenchRecords("accuracy")
+SENSED = 512  # training pictures that sensitivities are measured on
+COLOURS = {"uniform": "#6b7280", "search": "#d55e00"}
+NAMES = {"uniform": "uniform bit widths", "search": "found by the search"}
+
+
+def load_pictures(task: str, data: Path | None = None, say: Say = lambda _: None) -> Pictures:
+    """The pictures of a lab task."""
+    found = load_task(task, data, say)
+    if not found.mean:
+        raise LabError(f"task {task!r} has no pictures: choose digits, mnist, fashion-mnist or cifar10")
+    tensors = [
+        torch.from_numpy(part.copy()) for split in (found.train, found.test) for part in (split.x, split.y)
+    ]
+    x, y, test_x, test_y = tensors
+    augment = shift_and_flip if task in AUGMENTED else None
+    return Pictures(task, x, y.long(), test_x, test_y.long(), augment)
+
+
+def plan_for(task: str, net: str | None = None, data: Path | None = None) -> Plan:
+    """The plan of a task and of a network's name, or `module:function`."""
+    name = net or DEFAULTS.get(task)
+    if name is None:
+        raise ModelError(f"task {task!r} has no network of its own: name one with --net")
+    pictures = load_pictures(task, data)
+    if ":" in name:
+        model = user_model(name)
+        found = traced(model, tuple(pictures.x.shape[1:]), int(pictures.x.max()).bit_length())
+        plan = Plan(name, pictures, found.draw, found.fill)
+    else:
+        plan = Plan(name, pictures, partial(build, name))
+    pictures.check(plan.draw(Bits()))
+    return plan
 
 
 def shifts_of(graph: Graph) -> dict[str, Any]:
@@ -50,12 +98,8 @@ def priced(row: Row) -> Row:
     return {**row, "bytes": picture_bytes(replace(graph, nodes=nodes))}
 
 
-RECORDS = Records("accuracy")
-SENSED = 512  # training pictures that sensitivities are measured on
-
-
 @dataclass(frozen=True)
-class Study:
+class AccuracyStudy:
     """One network on one task: for every rival width and seed a uniform run and a searched one.
 
     The budget of a search is what its rival costs. `one_float`: all seeds tune the floating-point network of
@@ -74,7 +118,7 @@ class Study:
     measure: str = "full-fisher"
     searched: tuple[str, ...] | None = None  # rivals that get a search beside them; None: all
     models: Path | None = None  # where model files of new runs go
-    records: Records = RECORDS
+    records: BenchRecords = RECORDS
     tell: Tell = field(default=lambda *_: None, repr=False)
 
     def run(self, say: Callable[[Row], None] = lambda _: None) -> Iterator[Row]:
@@ -137,7 +181,7 @@ class Study:
 class _Start:
     """A floating-point network, trained or read when it is first needed, and what was measured on it."""
 
-    def __init__(self, study: Study, seed: int) -> None:
+    def __init__(self, study: AccuracyStudy, seed: int) -> None:
         self._study, self.seed = study, seed
         self._found: dict[str, Found] = {}
 
@@ -188,3 +232,117 @@ class _Start:
 def space_for(plan: Plan, base: str, weights: tuple[int, ...], activations: tuple[int, ...]) -> Space:
     """What a search may choose around base widths."""
     return Space(plan.draw, read_bits(base), weights, activations)
+
+
+@dataclass(frozen=True)
+class ParetoPoint:
+    """The runs of one kind beside one rival: bytes and accuracies, by seed."""
+
+    kind: str
+    rival: str
+    num_bytes: float
+    accuracies: dict[int, float]
+
+    @property
+    def accuracy(self) -> float:
+        """The mean over seeds."""
+        return mean(self.accuracies.values())
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation over seeds."""
+        return stdev(self.accuracies.values()) if len(self.accuracies) > 1 else 0.0
+
+
+def same_training(rows: Sequence[Row], epochs: float, float_epochs: float, measure: str) -> list[Row]:
+    """Of recorded runs those of equal training, searches by one measure; of two of a kind the newer."""
+    newest = {
+        tuple(row[name] for name in ("task", "net", "rival", "kind", "seed")): row
+        for row in rows
+        if (row["epochs"], row["float_epochs"]) == (epochs, float_epochs)
+        and row.get("measure", measure) == measure
+    }
+    return list(newest.values())
+
+
+def pareto_points(rows: Sequence[Row], task: str, net: str) -> list[ParetoPoint]:
+    """The points of a task and network, cheapest rival first."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if (row["task"], row["net"]) == (task, net):
+            found.setdefault((row["rival"], row["kind"]), []).append(row)
+    if not found:
+        raise LabError(f"no run of {net} on {task} is recorded: run `thinwire private pareto {task}` first")
+    made = [
+        ParetoPoint(
+            kind, rival, mean(row["bytes"] for row in own), {row["seed"]: row["accuracy"] for row in own}
+        )
+        for (rival, kind), own in found.items()
+    ]
+    prices = {point.rival: point.num_bytes for point in made if point.kind == "uniform"}
+    return sorted(made, key=lambda point: (prices.get(point.rival, point.num_bytes), point.kind == "search"))
+
+
+def pareto_table(found: Sequence[ParetoPoint]) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows: one line per rival width and kind."""
+    heads = ["widths", "kind", "MB per picture", "accuracy %", "seeds"]
+    rows = [
+        [
+            point.rival,
+            point.kind,
+            f"{point.num_bytes / 1e6:.2f}",
+            f"{100 * point.accuracy:.2f}" + (f" ± {100 * point.deviation:.2f}" if point.deviation else ""),
+            str(len(point.accuracies)),
+        ]
+        for point in found
+    ]
+    return heads, rows
+
+
+def pareto_verdict(found: Sequence[ParetoPoint]) -> str:
+    """What the comparison says, seed by seed, at the bytes of each rival."""
+    by_kind = {(point.rival, point.kind): point for point in found}
+    sentences = []
+    for rival in dict.fromkeys(point.rival for point in found):
+        ours, theirs = by_kind.get((rival, "search")), by_kind.get((rival, "uniform"))
+        if ours is None or theirs is None:
+            continue
+        seeds = sorted(ours.accuracies.keys() & theirs.accuracies.keys())
+        gains = [100 * (ours.accuracies[seed] - theirs.accuracies[seed]) for seed in seeds]
+        won, lost = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+        sentences.append(
+            f"at the bytes of {rival} the search is {mean(gains):+.2f} points beside it "
+            f"(better on {won}, worse on {lost} of {len(gains)} seeds)"
+        )
+    return "; ".join(sentences)
+
+
+def pareto_picture(found: Sequence[ParetoPoint], title: str, path: Path) -> None:
+    """Accuracy against megabytes, a line per kind through the means, a dot per seed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7.2, 4.2), layout="constrained")
+    for kind, colour in COLOURS.items():
+        own = sorted((point for point in found if point.kind == kind), key=lambda point: point.num_bytes)
+        if not own:
+            continue
+        x = [point.num_bytes / 1e6 for point in own]
+        axes.plot(x, [100 * point.accuracy for point in own], "o-", color=colour, label=NAMES[kind])
+        for index, (place, point) in enumerate(zip(x, own, strict=True)):
+            heights = [100 * value for value in point.accuracies.values()]
+            axes.plot([place] * len(heights), heights, "_", color=colour, alpha=0.6, markersize=9)
+            if kind == "uniform":
+                at = (place, 100 * point.accuracy)
+                offset = (4, -13) if index % 2 else (4, 7)  # neighbours' names do not meet
+                axes.annotate(point.rival, at, offset, textcoords="offset points", fontsize=8, color=colour)
+    axes.set_xlabel("MB per private picture (both directions, set-up not counted)")
+    axes.set_ylabel("test accuracy in %")
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.grid(color="#eef0f3")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    pyplot.close(figure)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from thinwire_private.ahead import LAG
+from thinwire_private.compiler import compile_graph
 from thinwire_private.net.widths import read_bits
 from thinwire_private.net.zoo import build
-from thinwire_private.program import compile_graph
-from thinwire_private.step import ASK, FINISH, LAG, OFFLINE
+from thinwire_private.step import ASK, FINISH, OFFLINE
 from thinwire_private.variant import VARIANTS
 
 

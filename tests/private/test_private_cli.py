@@ -15,7 +15,7 @@ from thinwire_private.cli.app import make_app
 from thinwire_private.net import oracle
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import IntArray
-from thinwire_private.net.twq import Model, write_twq
+from thinwire_private.net.twq import QuantizedModel, write_twq
 from thinwire_private.sessions import digest
 from thinwire_private.variant import VARIANTS, variant
 
@@ -23,7 +23,7 @@ from thinwire_private.variant import VARIANTS, variant
 @pytest.fixture(scope="module")
 def model(small: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "m.twq"
-    write_twq(path, Model(small))
+    write_twq(path, QuantizedModel(small))
     return path
 
 

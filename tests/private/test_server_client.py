@@ -25,7 +25,7 @@ from thinwire_private.link.tls import call, write_certificates
 from thinwire_private.net import oracle
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import IntArray
-from thinwire_private.net.twq import Model, write_twq
+from thinwire_private.net.twq import QuantizedModel, write_twq
 from thinwire_private.sessions import digest
 from thinwire_private.variant import VARIANTS
 
@@ -237,7 +237,7 @@ def test_a_server_that_stops_talking_is_left() -> None:
 def test_a_killed_server_ends_the_client(
     small: Graph, pictures: IntArray, channels: list[SocketChannel], tmp_path: Path
 ) -> None:
-    write_twq(tmp_path / "m.twq", Model(small))
+    write_twq(tmp_path / "m.twq", QuantizedModel(small))
     serve = ["private", "serve", "--model", str(tmp_path / "m.twq"), "--listen", "127.0.0.1:0"]
     process = subprocess.Popen(
         [sys.executable, "-c", "from thinwire.cli import main; main()", *serve],

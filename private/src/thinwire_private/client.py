@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from thinwire.errors import LinkError, ThinwireError
-from thinwire_private.costs import Entry
-from thinwire_private.link.handshake import ANY, Act, Request, meet_server
+from thinwire_private.costs import CostEntry
+from thinwire_private.link.handshake import ANY, Request, RequestKind, meet_server
 from thinwire_private.link.stream import DEFAULT_TIMEOUT_S
 from thinwire_private.link.tls import Address, call, client_context, parse_address
 from thinwire_private.net.nodes import IntArray
@@ -73,14 +73,14 @@ class Client:
         return self._channel.tcp_bytes
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CostEntry]:
         """What was predicted and measured, operator by operator, of everything so far."""
         return self._session.entries
 
     def prepare(self, queries: int = 1, batch: int = 1) -> None:
         """Run the offline phase of this many queries of `batch` pictures each."""
         for _ in range(queries):
-            self._ask(Act.PREPARE, batch)
+            self._ask(RequestKind.PREPARE, batch)
             self._session.prepare(batch)
 
     def predict(self, x: ArrayLike) -> IntArray:
@@ -88,7 +88,7 @@ class Client:
         pictures = check_input(self.graph, np.asarray(x))
         if not self._session.is_prepared(len(pictures)):
             self.prepare(1, len(pictures))
-        self._ask(Act.QUERY, len(pictures))
+        self._ask(RequestKind.QUERY, len(pictures))
         return self._session.query(pictures)
 
     def _open(self) -> None:
@@ -102,12 +102,12 @@ class Client:
         """Whether a server was called without TLS and said nothing."""
         return self._context is None and self._channel.counters.received_bytes == 0
 
-    def _ask(self, act: Act, batch: int = 1) -> None:
+    def _ask(self, act: RequestKind, batch: int = 1) -> None:
         self._session.ask(Request(act, batch))
 
     def _leave(self, error: BaseException | None) -> None:
         if error is None:
-            self._channel.send(Request(Act.BYE).to_bytes())
+            self._channel.send(Request(RequestKind.BYE).to_bytes())
             self._channel.close()
         else:
             known = isinstance(error, ThinwireError)

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from thinwire.texts.rate import parse_rate
+from thinwire_private.compiler import compile_graph, prepare_graph
 from thinwire_private.errors import ModelError
 from thinwire_private.net.graph import Graph
-from thinwire_private.program import compile_graph, prepare_graph
 from thinwire_private.variant import Variant
 
 PHASES = ("setup", "offline", "online")
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Entry:
+class CostEntry:
     """One operator of one layer in one phase, as the client sees it; seconds include waiting for the server.
 
     `uploaded` is what the client sends. Bytes have their frames' headers in them.
@@ -49,7 +49,7 @@ class Entry:
         """What entries are added up by."""
         return self.layer, self.operator, self.phase
 
-    def __add__(self, other: Entry) -> Entry:
+    def __add__(self, other: CostEntry) -> CostEntry:
         return replace(
             self,
             predicted_uploaded=self.predicted_uploaded + other.predicted_uploaded,
@@ -70,38 +70,38 @@ class Entry:
         }
 
 
-def added(entries: Iterable[Entry]) -> list[Entry]:
+def added(entries: Iterable[CostEntry]) -> list[CostEntry]:
     """Entries of equal layer, operator and phase as one, in order of first sight."""
-    found: dict[tuple[str, str, str], Entry] = {}
+    found: dict[tuple[str, str, str], CostEntry] = {}
     for entry in entries:
         found[entry.key] = found[entry.key] + entry if entry.key in found else entry
     return list(found.values())
 
 
-def total(entries: Sequence[Entry], phase: str | None = None) -> Entry:
+def total(entries: Sequence[CostEntry], phase: str | None = None) -> CostEntry:
     """All entries, or those of one phase, as one."""
-    sum_ = Entry("total", "all", phase or "all")
+    sum_ = CostEntry("total", "all", phase or "all")
     for entry in entries:
         if phase in (None, entry.phase):
             sum_ = sum_ + entry
     return sum_
 
 
-def by_layer(entries: Sequence[Entry]) -> list[Entry]:
+def by_layer(entries: Sequence[CostEntry]) -> list[CostEntry]:
     """One entry per layer and phase."""
     return added(replace(entry, operator="all") for entry in entries)
 
 
-def by_operator(entries: Sequence[Entry]) -> list[Entry]:
+def by_operator(entries: Sequence[CostEntry]) -> list[CostEntry]:
     """One entry per operator and phase."""
     return added(replace(entry, layer="all") for entry in entries)
 
 
-def predicted(graph: Graph, variant: Variant, batch: int = 1) -> list[Entry]:
+def predicted(graph: Graph, variant: Variant, batch: int = 1) -> list[CostEntry]:
     """The ledger of a first query before it runs, as the client will see it."""
     rows = compile_graph(graph, variant, batch).costs()
     return [
-        Entry(
+        CostEntry(
             row.layer or "session",
             row.operator,
             row.phase,
@@ -123,7 +123,7 @@ def cost_rows(
     entries = predicted(prepare_graph(graph, variant), variant, batch)
     bytes_per_s = parse_rate(rate) / 8
 
-    def row(entry: Entry) -> Row:
+    def row(entry: CostEntry) -> Row:
         return {
             "layer": entry.layer,
             "operator": entry.operator,
@@ -141,7 +141,7 @@ def cost_rows(
     return [row(entry) for entry in (*shown, *ends)]
 
 
-def link_seconds(entry: Entry, bytes_per_s: float, round_trip_s: float) -> float:
+def link_seconds(entry: CostEntry, bytes_per_s: float, round_trip_s: float) -> float:
     """What a link takes when nothing overlaps: bytes / rate + hops * round trip / 2; no computation.
 
     Hops are flights, but two messages that cross each other on the way count once.

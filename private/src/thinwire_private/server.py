@@ -10,13 +10,13 @@ from pathlib import Path
 from types import TracebackType
 
 from thinwire.errors import LinkError, ThinwireError
+from thinwire_private.compiler import prepare_graph
 from thinwire_private.errors import ModelError
-from thinwire_private.link.handshake import Act, Request, meet_client
+from thinwire_private.link.handshake import Request, RequestKind, meet_client
 from thinwire_private.link.stream import DEFAULT_TIMEOUT_S, SocketChannel
 from thinwire_private.link.tls import Address, answer, listen, server_context, told
 from thinwire_private.net.graph import Graph
 from thinwire_private.ot.base import check_needs
-from thinwire_private.program import prepare_graph
 from thinwire_private.sessions import ServerSession, describe, fingerprint
 from thinwire_private.variant import VARIANTS, Variant
 
@@ -141,10 +141,10 @@ class Server:
             channel.timeout_s = IDLE_S
             request = Request.receive(channel)
             channel.timeout_s = self._timeout_s
-            if request.act is Act.BYE:
+            if request.act is RequestKind.BYE:
                 self._tell(f"{peer}: session {session_id.hex()[:8]} ends after {session.num_queries} queries")
                 return
-            if request.act is Act.PREPARE:
+            if request.act is RequestKind.PREPARE:
                 session.prepare(request.batch)
             else:
                 session.query(request.batch)

@@ -13,16 +13,17 @@ from dataclasses import asdict
 from itertools import cycle
 
 from thinwire.errors import LinkError
-from thinwire_private.costs import Entry
+from thinwire_private.compiler import compile_graph
+from thinwire_private.costs import CostEntry
 from thinwire_private.errors import ModelError
 from thinwire_private.link.channel import Channel
 from thinwire_private.link.handshake import MAX_BATCH, Request, describe_digest
-from thinwire_private.message import CLIENT, SERVER, Traffic, traffic
+from thinwire_private.message import CLIENT, SERVER, WireTraffic, traffic
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import IntArray
 from thinwire_private.net.twq import canonical, from_facts, to_facts
 from thinwire_private.ot.suite import setup_messages
-from thinwire_private.program import CostRow, Player, Program, compile_graph
+from thinwire_private.program import CostRow, Player, Program
 from thinwire_private.step import OFFLINE, ONLINE, SETUP
 from thinwire_private.variant import Variant
 
@@ -58,7 +59,7 @@ def read_description(data: bytes) -> tuple[Graph, Variant]:
         ) from None
 
 
-class Session:
+class PrivateSession:
     """What both sides have in common."""
 
     def __init__(
@@ -100,7 +101,7 @@ class Session:
         return next(iter(self._players.values())).sibling(program)
 
 
-class ServerSession(Session):
+class ServerSession(PrivateSession):
     """The server's side: answers what the client asks for."""
 
     def __init__(self, graph: Graph, variant: Variant, channel: Channel, session_id: bytes) -> None:
@@ -116,7 +117,7 @@ class ServerSession(Session):
         self.num_queries += 1
 
 
-class ClientSession(Session):
+class ClientSession(PrivateSession):
     """The client's side, which keeps the ledger."""
 
     def __init__(self, graph: Graph, variant: Variant, channel: Channel, session_id: bytes) -> None:
@@ -138,12 +139,12 @@ class ClientSession(Session):
         return answer
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CostEntry]:
         """Every step so far, predicted and measured."""
         return [entry for player in self._players.values() for entry in told(player)]
 
 
-def told(player: Player) -> list[Entry]:
+def told(player: Player) -> list[CostEntry]:
     """The measured rows of a client's player, each beside its prediction."""
     program = player.program
     setup = {step.layer: step.messages for step in program.of_phase(SETUP)}
@@ -160,8 +161,8 @@ def told(player: Player) -> list[Entry]:
     return found
 
 
-def _entry(row: CostRow, due: Traffic) -> Entry:
-    return Entry(
+def _entry(row: CostRow, due: WireTraffic) -> CostEntry:
+    return CostEntry(
         row.layer or "session",
         row.operator,
         row.phase,

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from thinwire_private.errors import ModelError
 from thinwire_private.net.oracle import run
-from thinwire_private.net.twq import HEAD, Model, digest, from_bytes, read_twq, to_bytes, write_twq
+from thinwire_private.net.twq import HEAD, QuantizedModel, digest, from_bytes, read_twq, to_bytes, write_twq
 from thinwire_private.net.widths import read_bits
 from thinwire_private.net.zoo import build, random_pictures, with_random_weights
 
 GRAPH = with_random_weights(build("digits", read_bits("W3A4R6")))
-RAW = to_bytes(Model(GRAPH, {"accuracy": 0.5}))
+RAW = to_bytes(QuantizedModel(GRAPH, {"accuracy": 0.5}))
 
 
 def sealed(change: Any) -> bytes:
@@ -36,7 +36,7 @@ def sealed(change: Any) -> bytes:
 @pytest.mark.parametrize("name", ["digits", "minionn", "resnet8w"])
 def test_what_is_written_is_read(name: str, tmp_path: Path) -> None:
     graph = with_random_weights(build(name, read_bits("W3A6R8"))).settle("weights")
-    write_twq(tmp_path / "m.twq", Model(graph, {"task": "none"}))
+    write_twq(tmp_path / "m.twq", QuantizedModel(graph, {"task": "none"}))
     model = read_twq(tmp_path / "m.twq")
     assert model.notes == {"task": "none"}
     assert digest(model.graph) == digest(graph)

@@ -7,7 +7,7 @@ ORDER = 2**252 + 27742317777372353535851937790883648493
 D = -121665 * pow(121666, P - 2, P) % P
 SQRT_M1 = pow(2, (P - 1) // 4, P)
 
-ParetoPoint = tuple[int, int, int, int]  # extended coordinates X, Y, Z, T
+Point = tuple[int, int, int, int]  # extended coordinates X, Y, Z, T
 
 
 def _negative(a: int) -> bool:
@@ -31,7 +31,7 @@ ONE_MINUS_D_SQ = (1 - D * D) % P
 D_MINUS_ONE_SQ = (D - 1) ** 2 % P
 SQRT_AD_MINUS_ONE = 25063068953384623474111414158702152701244531502492656460079210482610430750235
 INVSQRT_A_MINUS_D = 54469307008909316920995813868745141605393597292927456921205312896311721017578
-GENERATOR: ParetoPoint = (
+GENERATOR: Point = (
     15112221349535400772501151409588531511454012693041857206046113283949847762202,
     46316835694926478169428394003475163141307993866256225615783033603165251855960,
     1,
@@ -39,7 +39,7 @@ GENERATOR: ParetoPoint = (
 )
 
 
-def add(p: ParetoPoint, q: ParetoPoint) -> ParetoPoint:
+def add(p: Point, q: Point) -> Point:
     """RFC 8032's complete addition."""
     a, b = (p[1] - p[0]) * (q[1] - q[0]) % P, (p[1] + p[0]) * (q[1] + q[0]) % P
     c, d = 2 * p[3] * q[3] * D % P, 2 * p[2] * q[2] % P
@@ -47,12 +47,12 @@ def add(p: ParetoPoint, q: ParetoPoint) -> ParetoPoint:
     return e * f % P, g * h % P, f * g % P, e * h % P
 
 
-def negate(p: ParetoPoint) -> ParetoPoint:
+def negate(p: Point) -> Point:
     return -p[0] % P, p[1], p[2], -p[3] % P
 
 
-def multiply(scalar: int, p: ParetoPoint) -> ParetoPoint:
-    total: ParetoPoint = (0, 1, 1, 0)
+def multiply(scalar: int, p: Point) -> Point:
+    total: Point = (0, 1, 1, 0)
     while scalar:
         if scalar & 1:
             total = add(total, p)
@@ -60,7 +60,7 @@ def multiply(scalar: int, p: ParetoPoint) -> ParetoPoint:
     return total
 
 
-def decode(data: bytes) -> ParetoPoint:
+def decode(data: bytes) -> Point:
     s = int.from_bytes(data, "little")
     if s >= P or _negative(s):
         raise ValueError("not canonical")
@@ -76,7 +76,7 @@ def decode(data: bytes) -> ParetoPoint:
     return x, y, 1, t
 
 
-def encode(p: ParetoPoint) -> bytes:
+def encode(p: Point) -> bytes:
     x, y, z, t = p
     u1, u2 = (z + y) * (z - y) % P, x * y % P
     _, root = _sqrt_ratio(1, u1 * u2 * u2 % P)
@@ -93,7 +93,7 @@ def encode(p: ParetoPoint) -> bytes:
     return _absolute(den * (z - y)).to_bytes(32, "little")
 
 
-def _map(data: bytes) -> ParetoPoint:
+def _map(data: bytes) -> Point:
     t = int.from_bytes(data, "little") % 2**255 % P
     r = SQRT_M1 * t * t % P
     u = (r + 1) * ONE_MINUS_D_SQ % P
@@ -107,5 +107,5 @@ def _map(data: bytes) -> ParetoPoint:
     return w0 * w3 % P, w2 * w1 % P, w1 * w3 % P, w0 * w2 % P
 
 
-def from_hash(data: bytes) -> ParetoPoint:
+def from_hash(data: bytes) -> Point:
     return add(_map(data[:32]), _map(data[32:]))

@@ -10,7 +10,7 @@ import pytest
 from pair import KINDS, Pair
 
 from thinwire_private.errors import MissingError, ModelError, ProtocolError
-from thinwire_private.message import Message, traffic
+from thinwire_private.message import ProtocolMessage, traffic
 from thinwire_private.ot import base, primitives
 from thinwire_private.ot.base import BaseReceiver, BaseSender
 from thinwire_private.ot.kind import OtKind
@@ -202,4 +202,4 @@ def test_what_is_missing_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch
 
 
 def test_empty_messages_cost_nothing() -> None:
-    assert traffic([Message(0, 0)]).total_bytes == 0
+    assert traffic([ProtocolMessage(0, 0)]).total_bytes == 0

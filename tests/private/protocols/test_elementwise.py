@@ -17,7 +17,7 @@ from thinwire_private.protocols.cot import Cot
 from thinwire_private.protocols.extend import ONE_COT, SIRNN, Ars, Extend, Truncate
 from thinwire_private.protocols.operator import reduce, top_bit
 from thinwire_private.protocols.pool import Argmax, Max
-from thinwire_private.protocols.requant import Requant
+from thinwire_private.protocols.requant import Requantize
 from thinwire_private.protocols.sign import Msb, Relu, Wrap, WrapMsbKnown
 from thinwire_private.protocols.triples import TripleMaker
 
@@ -146,7 +146,7 @@ def test_requant(pair: Pair, width: int, shift: int, out_bits: int, clamp: bool,
             low = top_bit(reduce(x0 + x1, width), width) == 0
             x0, x1, x = x0[low], x1[low], x[low]
         for chosen in (False, True):
-            operator = Requant(
+            operator = Requantize(
                 x0.size, width, shift, out_bits, out_width, pair.kind, relu, clamp, fused, chosen, ONE_COT
             )
             y = np.maximum(x, 0)

@@ -56,7 +56,7 @@ def train(
     """
     from thinwire_lab.cli.run_output import command_line
     from thinwire_lab.private.study import plan_for
-    from thinwire_private.net.twq import Model, write_twq
+    from thinwire_private.net.twq import QuantizedModel, write_twq
     from thinwire_private.net.widths import bits_to_facts, open_bits
     from thinwire_private.train.fit import float_schedule, grid_schedule
     from thinwire_private.train.run import pretrain, tune
@@ -80,7 +80,7 @@ def train(
             tell=tell,
         )
     facts = {"net": plan.name, "task": task, "seed": seed, "bits": bits_to_facts(widths), **result.row()}
-    write_twq(out, Model(result.graph, {**facts, "command": command_line()}))
+    write_twq(out, QuantizedModel(result.graph, {**facts, "command": command_line()}))
     row = {"row": "model", "file": str(out), "macs": result.graph.macs, "relus": result.graph.relus, **facts}
     print_row(row) if json else _show(row)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thinwire_lab.report.page import facts, figure_html, heading, page, paragraph, table
-from thinwire_private.costs import PHASES, Entry, by_layer, by_operator, total
+from thinwire_private.costs import PHASES, CostEntry, by_layer, by_operator, total
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -46,7 +46,7 @@ class DemoResult:
     images: int
     mismatches: int
     correct: int | None
-    entries: Sequence[Entry]
+    entries: Sequence[CostEntry]
     handshake_bytes: int
     tcp_bytes: int | None
     seconds: float
@@ -76,7 +76,7 @@ class DemoResult:
         }
 
 
-def entry_rows(entries: Sequence[Entry]) -> Cells:
+def entry_rows(entries: Sequence[CostEntry]) -> Cells:
     """Entries as cells under HEADS; steps without traffic only where they take their time."""
     least_s = LEAST_SHARE * total(entries).seconds
     shown = [entry for entry in entries if entry.measured_bytes or entry.seconds > least_s]
@@ -211,7 +211,7 @@ def _styled(figure: Figure, axis: str, height: int, stacked: bool) -> Figure:
     return figure
 
 
-def _figures(entry: Entry) -> list[str]:
+def _figures(entry: CostEntry) -> list[str]:
     return [
         f"{entry.predicted_bytes:,}",
         f"{entry.measured_bytes:,}",

@@ -25,7 +25,14 @@ from thinwire_private.link.channel import Channel, memory_pair, pack_header
 from thinwire_private.link.handshake import ANY, Hello, describe_digest, meet_client, meet_server
 from thinwire_private.link.stream import SocketChannel
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.twq import CHECKSUM_BYTES, Model, from_bytes, from_facts, to_bytes, to_facts
+from thinwire_private.net.twq import (
+    CHECKSUM_BYTES,
+    QuantizedModel,
+    from_bytes,
+    from_facts,
+    to_bytes,
+    to_facts,
+)
 from thinwire_private.net.widths import read_bits
 from thinwire_private.net.zoo import Sketch, build, random_pictures, with_random_weights
 from thinwire_private.sessions import ClientSession, ServerSession
@@ -283,7 +290,7 @@ def _small_graph() -> Graph:
 
 @cache
 def _small_model() -> bytes:
-    return to_bytes(Model(_small_graph()))
+    return to_bytes(QuantizedModel(_small_graph()))
 
 
 VICTIMS: Mapping[str, Victim] = MappingProxyType(

@@ -15,8 +15,9 @@ from pathlib import Path
 from thinwire.errors import PrivateError
 from thinwire_lab.data import load_task
 from thinwire_lab.private.demo import trained_digits
-from thinwire_lab.private.parties import BenchClient, BenchServer, Run, run_parties
+from thinwire_lab.private.parties import BenchClient, BenchServer, PartiesRun, run_parties
 from thinwire_lab.private.records import Row, Say, Wishes
+from thinwire_private.compiler import compile_graph, prepare_graph
 from thinwire_private.copriv import copriv_costs
 from thinwire_private.costs import PHASES, total
 from thinwire_private.net.graph import Graph
@@ -25,7 +26,6 @@ from thinwire_private.net.oracle import overflows, predict
 from thinwire_private.net.twq import read_twq
 from thinwire_private.net.widths import read_bits
 from thinwire_private.net.zoo import LIST, LISTS, build, random_pictures, read_net, with_random_weights
-from thinwire_private.program import compile_graph, prepare_graph
 from thinwire_private.variant import VARIANTS, Variant, variant
 
 ONLY_COMPUTED = ("resnet50",)  # 20 GB and more a picture
@@ -149,7 +149,7 @@ def calm_picture(graph: Graph, images: int = 1) -> tuple[IntArray, int]:
     return x >> dimmed, dimmed
 
 
-def summary(run: Run) -> Row:
+def summary(run: PartiesRun) -> Row:
     """The figures of a run that every table wants."""
     whole = total(run.entries)
     phases = {f"{phase}_bytes": total(run.entries, phase).measured_bytes for phase in PHASES}
@@ -222,7 +222,7 @@ def _convolutions(rung: Rung) -> Row:
     }
 
 
-def _run(rung: Rung, net: str, size: int) -> Run:
+def _run(rung: Rung, net: str, size: int) -> PartiesRun:
     graph = rung.graph(net)
     with tempfile.TemporaryDirectory() as folder:
         return run_parties(

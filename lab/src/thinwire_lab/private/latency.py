@@ -29,8 +29,8 @@ from thinwire_lab.net.netlab import Netlab
 from thinwire_lab.private.ladder import Rung, calm_picture, rungs_named, runnable, summary
 from thinwire_lab.private.parties import BenchClient, BenchServer, command, run_parties
 from thinwire_lab.private.records import Row, Say, Wishes
+from thinwire_private.compiler import prepare_graph
 from thinwire_private.link.tls import Address, parse_address, write_certificates
-from thinwire_private.program import prepare_graph
 
 CHUNK_BYTES = 256 << 10
 MAX_CHUNKS = 1024  # on the way in one direction; then TCP holds the sender back
@@ -119,14 +119,14 @@ def main() -> None:
 
 
 @dataclass(frozen=True)
-class Link:
+class ShapedLink:
     """Rate as netlab writes it, or None: loopback; round trip added by a relay, 0: no relay."""
 
     rate: str | None
     round_trip_ms: float
 
     @staticmethod
-    def read(text: str) -> Link:
+    def read(text: str) -> ShapedLink:
         """From a text: rate and round trip in ms.
 
         >>> Link.read("320mbit/2"), Link.read("unshaped/80")
@@ -135,15 +135,21 @@ class Link:
         rate, _, trip = text.partition("/")
         if not trip.isdigit():
             raise PrivateError(f'link "{text}" cannot be read: write 320mbit/2 or unshaped/80')
-        return Link(None if rate == "unshaped" else rate, int(trip))
+        return ShapedLink(None if rate == "unshaped" else rate, int(trip))
 
 
-LINKS = (Link("320mbit", 2), Link(None, 0), Link("320mbit", 80), Link(None, 2), Link(None, 80))
+LINKS = (
+    ShapedLink("320mbit", 2),
+    ShapedLink(None, 0),
+    ShapedLink("320mbit", 80),
+    ShapedLink(None, 2),
+    ShapedLink(None, 80),
+)
 
 
 def latency(wishes: Wishes, say: Say) -> Iterator[Row]:
     """One row per network, link and end: the median of repeats."""
-    links = LINKS if wishes.links is None else tuple(map(Link.read, wishes.links))
+    links = LINKS if wishes.links is None else tuple(map(ShapedLink.read, wishes.links))
     for net in runnable(wishes.nets):
         for link in links:
             rungs = rungs_named(wishes.variants or ENDS, wishes.models)
@@ -159,7 +165,7 @@ def latency(wishes: Wishes, say: Say) -> Iterator[Row]:
                 yield _row(net, link, name, runs)
 
 
-def timed(rung: Rung, link: Link, net: str) -> Row:
+def timed(rung: Rung, link: ShapedLink, net: str) -> Row:
     """One picture, cold: set-up, offline and online."""
     graph = rung.graph(net)
     x, _ = calm_picture(prepare_graph(graph, rung.variant))
@@ -211,7 +217,7 @@ class _Relayed:
             relay.wait()
 
 
-def _row(net: str, link: Link, name: str, runs: Sequence[Row]) -> Row:
+def _row(net: str, link: ShapedLink, name: str, runs: Sequence[Row]) -> Row:
     seconds = [run["seconds"] for run in runs]
     return {
         "net": net,

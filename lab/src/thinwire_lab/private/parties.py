@@ -26,14 +26,14 @@ import numpy as np
 
 from thinwire.errors import PrivateError
 from thinwire_private.client import Client
-from thinwire_private.costs import Entry, added
+from thinwire_private.compiler import prepare_graph
+from thinwire_private.costs import CostEntry, added
 from thinwire_private.link.tls import parse_address, told
 from thinwire_private.message import CLIENT, SERVER
 from thinwire_private.net import oracle
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import IntArray
-from thinwire_private.net.twq import Model, read_twq, write_twq
-from thinwire_private.program import prepare_graph
+from thinwire_private.net.twq import QuantizedModel, read_twq, write_twq
 from thinwire_private.server import Server
 from thinwire_private.variant import variant
 
@@ -188,16 +188,16 @@ Start = Callable[[int, str], Process]  # party 0 is the server; its settings
 
 
 @dataclass(frozen=True)
-class Run:
+class PartiesRun:
     """What two processes made of it."""
 
     client: Row
     server: Row
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CostEntry]:
         """The client's ledger, added up over queries."""
-        return added(Entry(**row) for row in self.client["entries"])
+        return added(CostEntry(**row) for row in self.client["entries"])
 
 
 def start_here(party: int, settings: str) -> Process:
@@ -214,12 +214,12 @@ def run_parties(
     start: Start = start_here,
     tell: Tell = lambda row: None,
     reach: Callable[[str], contextlib.AbstractContextManager[str]] = contextlib.nullcontext,
-) -> Run:
+) -> PartiesRun:
     """Write model and inputs to `folder`, start both processes, and compare with the oracle of the variant.
 
     `reach` may put a relay between: it is given the server's address and yields the one to call.
     """
-    write_twq(folder / "model.twq", Model(graph))
+    write_twq(folder / "model.twq", QuantizedModel(graph))
     np.save(folder / "x.npy", x)
     np.save(folder / "y.npy", oracle.run(prepare_graph(graph, variant(host.variant)), x))
     host = replace(host, model=str(folder / "model.twq"))
@@ -235,7 +235,7 @@ def run_parties(
                 result = _last(client, "result", tell)
         _pipe(server.stdin).close()
         used = _last(server, "usage", lambda row: None)
-    return Run(result, used)
+    return PartiesRun(result, used)
 
 
 def command(party: int, settings: str) -> list[str]:

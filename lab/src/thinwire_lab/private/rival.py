@@ -19,10 +19,10 @@ from thinwire_lab.private import rival_spu
 from thinwire_lab.private.ladder import Rung, calm_picture, rungs_named, summary
 from thinwire_lab.private.parties import BenchClient, BenchServer, run_parties
 from thinwire_lab.private.records import Row, Say, Wishes
+from thinwire_private.compiler import prepare_graph
 from thinwire_private.link.channel import Channel, memory_pair
 from thinwire_private.message import CLIENT, SERVER
 from thinwire_private.ot.kind import OtKind
-from thinwire_private.program import prepare_graph
 from thinwire_private.protocols.b2a import B2A, Mux
 from thinwire_private.protocols.extend import SIRNN, Ars, Extend, Truncate
 from thinwire_private.protocols.linear import Shape, Sirnn, SirnnSwapped
@@ -31,7 +31,7 @@ from thinwire_private.protocols.sign import Msb, Relu, Wrap
 
 COUNT = 65_536
 KIND = OtKind.read("kk13+iknp")
-Run = Callable[[Party], Any]
+RunParty = Callable[[Party], Any]
 IMAGES = 6
 ATTEMPTS, SPU_TIMEOUT_S = 3, 300
 RUNGS = ("B0", "B1", "S6", "S6-ss8", "ours")
@@ -46,7 +46,7 @@ class Case:
     """
 
     name: str
-    steps: tuple[tuple[Operator, Run], ...]
+    steps: tuple[tuple[Operator, RunParty], ...]
     sci: float
     unit: str = "bits"
     judged: bool = True

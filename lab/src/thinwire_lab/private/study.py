@@ -23,13 +23,13 @@ from thinwire_lab.data.folder import Say
 from thinwire_lab.private.records import BenchRecords
 from thinwire_private.errors import ModelError
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.nodes import Add, Node, Requant
-from thinwire_private.net.twq import Model, write_twq
+from thinwire_private.net.nodes import Add, GraphNode, Requant
+from thinwire_private.net.twq import QuantizedModel, write_twq
 from thinwire_private.net.widths import Bits, bits_from_facts, bits_to_facts, read_bits, settled
 from thinwire_private.net.zoo import ZOO, build
 from thinwire_private.train.fit import Pictures, float_schedule, grid_schedule
 from thinwire_private.train.qnet import QNet
-from thinwire_private.train.run import Plan, Tell, drafted, pretrain, tune
+from thinwire_private.train.run import Tell, TrainingPlan, drafted, pretrain, tune
 from thinwire_private.train.search import Found, Space, picture_bytes, search
 from thinwire_private.train.sensitivity import Omega, measure
 from thinwire_private.train.trace import traced, user_model
@@ -56,7 +56,7 @@ def load_pictures(task: str, data: Path | None = None, say: Say = lambda _: None
     return Pictures(task, x, y.long(), test_x, test_y.long(), augment)
 
 
-def plan_for(task: str, net: str | None = None, data: Path | None = None) -> Plan:
+def plan_for(task: str, net: str | None = None, data: Path | None = None) -> TrainingPlan:
     """The plan of a task and of a network's name, or `module:function`."""
     name = net or DEFAULTS.get(task)
     if name is None:
@@ -65,9 +65,9 @@ def plan_for(task: str, net: str | None = None, data: Path | None = None) -> Pla
     if ":" in name:
         model = user_model(name)
         found = traced(model, tuple(pictures.x.shape[1:]), int(pictures.x.max()).bit_length())
-        plan = Plan(name, pictures, found.draw, found.fill)
+        plan = TrainingPlan(name, pictures, found.draw, found.fill)
     else:
-        plan = Plan(name, pictures, partial(build, name))
+        plan = TrainingPlan(name, pictures, partial(build, name))
     pictures.check(plan.draw(Bits()))
     return plan
 
@@ -84,7 +84,7 @@ def priced(row: Row) -> Row:
         return row
     graph = build(row["net"], bits_from_facts(row["bits"]))
 
-    def shifted(node: Node) -> Node:
+    def shifted(node: GraphNode) -> GraphNode:
         match node:
             case Requant():
                 return replace(node, shift=row["shifts"][node.name])
@@ -106,7 +106,7 @@ class AccuracyStudy:
     seed 0; else every seed trains its own.
     """
 
-    plan: Plan
+    plan: TrainingPlan
     rivals: tuple[str, ...]
     seeds: tuple[int, ...]
     work: Path
@@ -169,7 +169,7 @@ class AccuracyStudy:
             self.models.mkdir(parents=True, exist_ok=True)
             name = f"{self.plan.name}-{kind}-{rival}-{seed}.twq".replace(":", "-")
             facts = {"net": self.plan.name, "task": self.plan.pictures.task, "seed": seed, **result.row()}
-            write_twq(self.models / name, Model(result.graph, facts))
+            write_twq(self.models / name, QuantizedModel(result.graph, facts))
         return {
             **result.row(),
             "bytes": picture_bytes(result.graph),
@@ -229,7 +229,7 @@ class _Start:
         return measure(study.measure)(self.net, pictures.x[:SENSED], pictures.y[:SENSED], space.asked)
 
 
-def space_for(plan: Plan, base: str, weights: tuple[int, ...], activations: tuple[int, ...]) -> Space:
+def space_for(plan: TrainingPlan, base: str, weights: tuple[int, ...], activations: tuple[int, ...]) -> Space:
     """What a search may choose around base widths."""
     return Space(plan.draw, read_bits(base), weights, activations)
 

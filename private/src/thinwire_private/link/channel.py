@@ -106,7 +106,7 @@ def _checksum(length: int, sequence: int, payload: memoryview) -> int:
 
 
 @dataclass(frozen=True)
-class Counters:
+class ChannelCounters:
     """Bytes are those on the wire above TLS: payload and frame headers.
 
     A flight is a change of direction as this party sees it: messages sent in a row are one flight, so are
@@ -121,8 +121,10 @@ class Counters:
     received_frames: int = 0
     flights: int = 0
 
-    def __sub__(self, earlier: Counters) -> Counters:
-        return Counters(*(getattr(self, field.name) - getattr(earlier, field.name) for field in fields(self)))
+    def __sub__(self, earlier: ChannelCounters) -> ChannelCounters:
+        return ChannelCounters(
+            *(getattr(self, field.name) - getattr(earlier, field.name) for field in fields(self))
+        )
 
     @property
     def total_bytes(self) -> int:
@@ -155,9 +157,9 @@ class Channel(ABC):
         self.direction: str | None = None  # of the last message: "sent" or "received"
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> ChannelCounters:
         """What was sent and received so far."""
-        return Counters(
+        return ChannelCounters(
             self._bytes["sent"],
             self._bytes["received"],
             self._payload["sent"],

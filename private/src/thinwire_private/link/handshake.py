@@ -134,7 +134,7 @@ def meet_server(channel: Channel, expected: bytes = ANY) -> Terms:
     return Terms(nonce, server.nonce, description)
 
 
-class Act(IntEnum):
+class RequestKind(IntEnum):
     """PREPARE runs the offline phase of one query ahead of it, QUERY runs a query, BYE ends the session."""
 
     PREPARE = 1
@@ -150,7 +150,7 @@ class Request:
     8
     """
 
-    act: Act
+    act: RequestKind
     batch: int = 1
 
     def to_bytes(self) -> bytes:
@@ -160,9 +160,9 @@ class Request:
     def receive(channel: Channel) -> Request:
         """The next request of the client; refuses what no client may ask."""
         act, batch = _REQUEST.unpack(channel.receive(REQUEST_BYTES))
-        if act not in tuple(Act) or not 1 <= batch <= MAX_BATCH:
+        if act not in tuple(RequestKind) or not 1 <= batch <= MAX_BATCH:
             raise LinkError(
                 f"the client asks for act {act} with {batch} pictures: known are acts 1 to 3 "
                 f"with 1 to {MAX_BATCH} pictures"
             )
-        return Request(Act(act), batch)
+        return Request(RequestKind(act), batch)

@@ -11,10 +11,10 @@ from thinwire_private.errors import ModelError
 from thinwire_private.net.nodes import (
     Add,
     Conv,
+    GraphNode,
     Input,
     Linear,
     MaxPool,
-    Node,
     Output,
     Requant,
     SumPool,
@@ -26,10 +26,10 @@ from thinwire_private.net.widths import WEIGHTS, WORST, extremes, settled
 
 MAX_BITS = 62  # an accumulator and its rounding term fit an int64
 MAX_SIZE = 1 << 28  # integers in one value
-Kind = TypeVar("Kind", bound=Node)
+Kind = TypeVar("Kind", bound=GraphNode)
 
 
-def check_node(node: Node, before: Mapping[str, Node]) -> None:
+def check_node(node: GraphNode, before: Mapping[str, GraphNode]) -> None:
     """Raise ModelError unless the node reads what earlier nodes give and its integers fit its widths."""
     if len(node.sources) != len(node.taken) or len(node.sources) != num_sources(node):
         raise ModelError(f"node {node.name!r} reads {len(node.sources)} nodes: it takes {num_sources(node)}")
@@ -56,7 +56,7 @@ def check_node(node: Node, before: Mapping[str, Node]) -> None:
             pass
 
 
-def check_value(node: Node) -> None:
+def check_value(node: GraphNode) -> None:
     """Raise ModelError unless the node's output has the shape and the sign that follow from its inputs."""
     value = node.value
     if not 1 <= value.bits <= MAX_BITS or min(value.shape, default=0) < 1 or value.size > MAX_SIZE:
@@ -67,12 +67,12 @@ def check_value(node: Node) -> None:
         raise ModelError(f"node {node.name!r} gives {told(value)}: the other sign follows from its inputs")
 
 
-def num_sources(node: Node) -> int:
+def num_sources(node: GraphNode) -> int:
     """How many nodes a node reads."""
     return {"input": 0, "add": 2}.get(node.kind, 1)
 
 
-def expected_shape(node: Node) -> tuple[int, ...]:
+def expected_shape(node: GraphNode) -> tuple[int, ...]:
     """The shape that follows from a node's inputs."""
     shapes = [value.shape for value in node.taken]
     match node:
@@ -99,7 +99,7 @@ def _slid(node: Conv | SumPool | MaxPool, shape: tuple[int, ...], padding: int) 
     return tuple(out_size(side, node.kernel, node.stride, padding) for side in shape[1:])
 
 
-def expected_sign(node: Node) -> bool:
+def expected_sign(node: GraphNode) -> bool:
     """Whether a node gives signed numbers."""
     match node:
         case Weighted() | Add():
@@ -157,13 +157,13 @@ class Graph:
     """
 
     name: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]
     acc_rule: str = WORST
 
     def __post_init__(self) -> None:
         if self.acc_rule not in (WORST, WEIGHTS):
             raise ModelError(f'accumulator rule {self.acc_rule!r} is unknown: use "{WORST}" or "{WEIGHTS}"')
-        seen: dict[str, Node] = {}
+        seen: dict[str, GraphNode] = {}
         for node in self.nodes:
             if node.name in seen:
                 raise ModelError(f"two nodes are called {node.name!r}: names must differ")
@@ -186,14 +186,14 @@ class Graph:
                     "and would overflow: export the model again"
                 )
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[GraphNode]:
         return iter(self.nodes)
 
-    def __getitem__(self, name: str) -> Node:
+    def __getitem__(self, name: str) -> GraphNode:
         return self._by_name[name]
 
     @cached_property
-    def _by_name(self) -> dict[str, Node]:
+    def _by_name(self) -> dict[str, GraphNode]:
         return {node.name: node for node in self.nodes}
 
     @property
@@ -230,7 +230,7 @@ class Graph:
         """The nodes of one kind, in order."""
         return tuple(node for node in self.nodes if isinstance(node, kind))
 
-    def map(self, change: Callable[[Node], Node]) -> Graph:
+    def map(self, change: Callable[[GraphNode], GraphNode]) -> Graph:
         """The graph with every node replaced by `change(node)`."""
         return replace(self, nodes=tuple(change(node) for node in self.nodes))
 

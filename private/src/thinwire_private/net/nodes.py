@@ -91,7 +91,7 @@ def columns(x: NDArray[Any], kernel: int, stride: int, padding: int) -> NDArray[
 
 
 @dataclass(frozen=True, eq=False)
-class Node(ABC):
+class GraphNode(ABC):
     """One layer: `sources` names the nodes it reads, `taken` is what they give, `value` what it gives."""
 
     kind: ClassVar[str]
@@ -106,7 +106,7 @@ class Node(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Input(Node):
+class Input(GraphNode):
     """The client's picture: unsigned integers of `value.bits` bits; a real pixel is integer * 2^-exponent."""
 
     kind = "input"
@@ -117,7 +117,7 @@ class Input(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Weighted(Node):
+class Weighted(GraphNode):
     """A product with the server's weights: acc = W x + b, W (d1 x d2), x (d2 x d3); gives an accumulator."""
 
     weight_bits: int
@@ -209,7 +209,7 @@ class Linear(Weighted):
 
 
 @dataclass(frozen=True, eq=False)
-class Add(Node):
+class Add(GraphNode):
     """The residual sum at accumulator scale: (a << shifts[0]) + (b << shifts[1]), one shift at least being 0.
 
     a is an accumulator; b the shortcut: an activation or, behind a down-sampling convolution, another one.
@@ -223,7 +223,7 @@ class Add(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class SumPool(Node):
+class SumPool(GraphNode):
     """Sums over windows of an activation; an average pool whose division is left to the next shift."""
 
     kind = "sum_pool"
@@ -236,7 +236,7 @@ class SumPool(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class MaxPool(Node):
+class MaxPool(GraphNode):
     """Largest entry of every window; stands before the ReLU, which gives the same and costs less."""
 
     kind = "max_pool"
@@ -251,7 +251,7 @@ class MaxPool(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Requant(Node):
+class Requant(GraphNode):
     """Re-quantization: round half up by `shift` bits, ReLU, clamp; gives an activation of value.bits bits.
 
     Without `relu` the input must be unsigned (a SumPool, an activation), so that there is no sign to lose.
@@ -275,7 +275,7 @@ class Requant(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Output(Node):
+class Output(GraphNode):
     """What the client learns: logits (a real logit is integer * 2^-exponent), or only where the largest is.
 
     Of equal logits the first counts as the largest.

@@ -31,11 +31,11 @@ from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import (
     Add,
     Conv,
+    GraphNode,
     Input,
     IntArray,
     Linear,
     MaxPool,
-    Node,
     Output,
     Requant,
     SumPool,
@@ -46,7 +46,7 @@ from thinwire_private.net.nodes import (
 MAX_NODES = 10_000
 MAX_NUMBER = 1 << 31
 ALWAYS = ("name", "sources", "taken", "value", "weight", "bias")
-KINDS: Mapping[str, type[Node]] = MappingProxyType(
+KINDS: Mapping[str, type[GraphNode]] = MappingProxyType(
     {kind.kind: kind for kind in (Input, Conv, Linear, Add, SumPool, MaxPool, Requant, Output)}
 )
 MAGIC = b"TWQ\n"
@@ -145,7 +145,7 @@ def canonical(facts: Any) -> bytes:
     return json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _node(told: Any, values: Mapping[str, Value]) -> Node:
+def _node(told: Any, values: Mapping[str, Value]) -> GraphNode:
     kind = KINDS[told["kind"]]
     sources = tuple(_name(source) for source in told["sources"])
     value = Value(tuple(_count(side) for side in told["shape"]), _count(told["bits"]), _flag(told["signed"]))
@@ -153,7 +153,7 @@ def _node(told: Any, values: Mapping[str, Value]) -> Node:
     return kind(_name(told["name"]), sources, tuple(values[source] for source in sources), value, **own)
 
 
-def _own_fields(kind: type[Node]) -> tuple[str, ...]:
+def _own_fields(kind: type[GraphNode]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind) if field.name not in ALWAYS)
 
 
@@ -162,19 +162,19 @@ def _reason(error: Exception) -> str:
 
 
 @dataclass(frozen=True)
-class Model:
+class QuantizedModel:
     """A graph with weights, and notes about how it was made."""
 
     graph: Graph
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
-def write_twq(path: Path, model: Model) -> None:
+def write_twq(path: Path, model: QuantizedModel) -> None:
     """Write a model file; the graph must have weights."""
     path.write_bytes(to_bytes(model))
 
 
-def read_twq(path: Path) -> Model:
+def read_twq(path: Path) -> QuantizedModel:
     """Read a model file; refuses whatever is not exactly one."""
     try:
         raw = path.read_bytes()
@@ -186,7 +186,7 @@ def read_twq(path: Path) -> Model:
         raise ModelError(f"{path}: {error}") from error
 
 
-def to_bytes(model: Model) -> bytes:
+def to_bytes(model: QuantizedModel) -> bytes:
     """The bytes of a model file."""
     arrays, table = [], []
     for layer in model.graph.layers:
@@ -201,7 +201,7 @@ def to_bytes(model: Model) -> bytes:
     return body + hashlib.sha256(body).digest()
 
 
-def from_bytes(raw: bytes) -> Model:
+def from_bytes(raw: bytes) -> QuantizedModel:
     """The model in these bytes.
 
     1. magic and version;  2. the checksum;  3. the description;  4. the arrays, whose sizes follow from it.
@@ -222,7 +222,7 @@ def from_bytes(raw: bytes) -> Model:
         )
     facts = _description(body[HEAD.size : HEAD.size + length])
     graph = from_facts(facts["graph"])
-    return Model(_filled(graph, facts["arrays"], body[HEAD.size + length :]), facts["notes"])
+    return QuantizedModel(_filled(graph, facts["arrays"], body[HEAD.size + length :]), facts["notes"])
 
 
 def _description(raw: bytes) -> dict[str, Any]:

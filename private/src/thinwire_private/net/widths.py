@@ -12,8 +12,8 @@ from typing import Any
 from thinwire_private.errors import ModelError
 from thinwire_private.net.nodes import (
     Add,
+    GraphNode,
     MaxPool,
-    Node,
     Requant,
     SumPool,
     Value,
@@ -145,7 +145,7 @@ def signed_bits(low: int, high: int) -> int:
     return 1 + max((-low - 1).bit_length() if low < 0 else 0, high.bit_length())
 
 
-def settled(nodes: Sequence[Node], rule: str = WORST) -> tuple[Node, ...]:
+def settled(nodes: Sequence[GraphNode], rule: str = WORST) -> tuple[GraphNode, ...]:
     """Nodes in order, with accumulators as narrow as the rule allows.
 
     1. forward: the range of every node's sums;  2. backward: a sum that is added to another one lives in the
@@ -172,7 +172,7 @@ def settled(nodes: Sequence[Node], rule: str = WORST) -> tuple[Node, ...]:
     return tuple(made)
 
 
-def _range(node: Node, ranges: Mapping[str, Range], rule: str) -> Range:
+def _range(node: GraphNode, ranges: Mapping[str, Range], rule: str) -> Range:
     given = [ranges[source] for source in node.sources]
     match node:
         case Weighted():
@@ -195,7 +195,7 @@ def _range(node: Node, ranges: Mapping[str, Range], rule: str) -> Range:
             return 0, node.value.high
 
 
-def _asked(node: Node, bits: int, ranges: Mapping[str, Range]) -> dict[str, int]:
+def _asked(node: GraphNode, bits: int, ranges: Mapping[str, Range]) -> dict[str, int]:
     """The width that a node needs its sources in."""
     if isinstance(node, Requant) and node.taken[0].signed:
         low, high = ranges[node.sources[0]]

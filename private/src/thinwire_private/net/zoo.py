@@ -14,11 +14,11 @@ from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import (
     Add,
     Conv,
+    GraphNode,
     Input,
     IntArray,
     Linear,
     MaxPool,
-    Node,
     Output,
     Requant,
     SumPool,
@@ -50,7 +50,7 @@ class Sketch:
 
     def __init__(self, name: str, shape: tuple[int, ...], input_bits: int, bits: Bits) -> None:
         self._name, self._bits = name, bits
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, GraphNode] = {}
         self._rms: dict[str, float] = {}
         self._draw(Input("input", (), (), activation(shape, input_bits), input_bits), 0.5 * 2**input_bits)
 
@@ -150,7 +150,7 @@ class Sketch:
         """What a node gives."""
         return self._nodes[x].value
 
-    def _draw(self, node: Node, rms: float) -> str:
+    def _draw(self, node: GraphNode, rms: float) -> str:
         self._nodes[node.name] = node
         self._rms[node.name] = rms
         return node.name

@@ -23,7 +23,7 @@ KEY_BYTES = 16
 
 
 @dataclass(frozen=True)
-class Group:
+class RistrettoGroup:
     """Points and scalars as bytes; refuses points that are not canonical encodings."""
 
     add: Callable[[bytes, bytes], bytes]
@@ -35,7 +35,7 @@ class Group:
 
 
 @cache
-def ristretto255() -> Group:
+def ristretto255() -> RistrettoGroup:
     """The group, or one sentence that says what to install."""
     try:
         return _from_rbcl(importlib.import_module("rbcl"))
@@ -49,7 +49,7 @@ def ristretto255() -> Group:
         ) from None
 
 
-def _from_rbcl(rbcl: ModuleType) -> Group:
+def _from_rbcl(rbcl: ModuleType) -> RistrettoGroup:
     def checked(function: Callable[..., bytes], *is_point: bool) -> Callable[..., bytes]:
         # rbcl does not look at what libsodium says of its inputs, so they are looked at here.
         def apply(*values: bytes) -> bytes:
@@ -60,7 +60,7 @@ def _from_rbcl(rbcl: ModuleType) -> Group:
 
         return apply
 
-    return Group(
+    return RistrettoGroup(
         checked(rbcl.crypto_core_ristretto255_add, True, True),
         checked(rbcl.crypto_core_ristretto255_sub, True, True),
         checked(rbcl.crypto_scalarmult_ristretto255, False, True),
@@ -70,7 +70,7 @@ def _from_rbcl(rbcl: ModuleType) -> Group:
     )
 
 
-def from_libsodium() -> Group:
+def from_libsodium() -> RistrettoGroup:
     """The group as the system's own libsodium has it."""
     sodium = ctypes.CDLL(ctypes.util.find_library("sodium") or "libsodium.so.23")
     if sodium.sodium_init() < 0:
@@ -91,7 +91,7 @@ def from_libsodium() -> Group:
         return apply
 
     point, scalar = POINT_BYTES, SCALAR_BYTES
-    return Group(
+    return RistrettoGroup(
         call("crypto_core_ristretto255_add", point, point),
         call("crypto_core_ristretto255_sub", point, point),
         call("crypto_scalarmult_ristretto255", scalar, point),

@@ -45,15 +45,15 @@ class OtKind:
 
 
 @dataclass(frozen=True)
-class Batch:
+class OtBatch:
     """Rows of 16 bytes (32 for KK13), one per OT, flat; `first_index` never repeats under one hash key."""
 
     rows: Bytes
     first_index: int
 
-    def part(self, start: int, stop: int, row_bytes: int = 16) -> Batch:
+    def part(self, start: int, stop: int, row_bytes: int = 16) -> OtBatch:
         """OTs start..stop."""
-        return Batch(self.rows[start * row_bytes : stop * row_bytes], self.first_index + start)
+        return OtBatch(self.rows[start * row_bytes : stop * row_bytes], self.first_index + start)
 
 
 class Counter:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from thinwire_private.ot.base import BaseReceiver, BaseSender, message_bytes
-from thinwire_private.ot.kind import SECURITY_BITS, Batch, Counter, OtKind
+from thinwire_private.ot.kind import SECURITY_BITS, Counter, OtBatch, OtKind
 from thinwire_private.ot.primitives import Bytes, Prg, as_bytes, derive, native
 
 NODE_BYTES = 16
@@ -104,11 +104,11 @@ class Sender:
         leaves = regrow(hidden, opened.reshape(-1, k, NODE_BYTES), k, Doubler(self._session))
         self._core = native().SoftSpokenSender(k, leaves.reshape(-1), self.delta)
 
-    def extend(self, message: memoryview, count: int) -> Batch:
+    def extend(self, message: memoryview, count: int) -> OtBatch:
         """q of the next `count` OTs, from the receiver's message."""
         rows = np.empty(16 * count, np.uint8)
         self._core.extend(as_bytes(message), count, rows)
-        return Batch(rows, self.counter.take(count))
+        return OtBatch(rows, self.counter.take(count))
 
     def prepare(self, num_blocks: int) -> None:
         """Make what depends on no message, for the next blocks of 128 OTs; an `extend` takes whole blocks."""
@@ -132,13 +132,13 @@ class Receiver:
         keys = as_bytes(b"".join(key for pair in self._base.keys(bytes(request)) for key in pair))
         return self._base.message + (self._sums.reshape(-1) ^ keys).tobytes()
 
-    def extend(self, choices: Bytes) -> tuple[memoryview, Batch]:
+    def extend(self, choices: Bytes) -> tuple[memoryview, OtBatch]:
         """The message for these choice bits (one per byte), and v of their OTs."""
         count = choices.size
         message = np.empty(self._kind.row_bytes(count), np.uint8)
         rows = np.empty(16 * count, np.uint8)
         self._core.extend(np.packbits(choices, bitorder="little"), count, message, rows)
-        return message.data, Batch(rows, self.counter.take(count))
+        return message.data, OtBatch(rows, self.counter.take(count))
 
     def prepare(self, num_blocks: int) -> None:
         """Make what depends on no choice, for the next blocks of 128 OTs; an `extend` takes whole blocks."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thinwire_private.message import Message, crossing, crossing_rows, rows
-from thinwire_private.ot.kind import Batch, OtKind
+from thinwire_private.message import ProtocolMessage, crossing, crossing_rows, rows
+from thinwire_private.ot.kind import OtBatch, OtKind
 from thinwire_private.ot.primitives import Bytes, Words, pack, pack_small, packed_bytes, unpack, unpack_small
 from thinwire_private.protocols.operator import Messages, Operator, Party, keep_if, reduce
 
@@ -31,7 +31,7 @@ class Cot(Operator):
     def messages(self) -> Messages:
         return (
             rows(1 - self.sender, self.count, self.kind),
-            Message(self.sender, packed_bytes(self.count, self.width)),
+            ProtocolMessage(self.sender, packed_bytes(self.count, self.width)),
         )
 
     def send(self, party: Party, correlation: Words) -> Words:
@@ -79,7 +79,7 @@ class CotPair(Operator):
         return packed_bytes(count, self.width) * (1 + self.chosen)
 
     def _run_cot(
-        self, party: Party, offered: Batch, chosen: Batch, choices: Bytes, correlation: Words
+        self, party: Party, offered: OtBatch, chosen: OtBatch, choices: Bytes, correlation: Words
     ) -> tuple[Words, Words]:
         zero, one = party.sender_pads(offered)
         party.send_ring(zero + correlation - one, self.width)
@@ -88,7 +88,7 @@ class CotPair(Operator):
         return zero, pads + keep_if(z, choices)
 
     def _run_chosen(
-        self, party: Party, offered: Batch, chosen: Batch, choices: Bytes, correlation: Words
+        self, party: Party, offered: OtBatch, chosen: OtBatch, choices: Bytes, correlation: Words
     ) -> tuple[Words, Words]:
         share = party.prg.ring(correlation.size, self.width)
         zero, one = party.sender_pads(offered)
@@ -102,12 +102,12 @@ class CotPair(Operator):
 
 
 @dataclass
-class Asked:
+class PendingBits:
     """CotBits under way: the bits, the OTs this party chose in, and its share of those it answered."""
 
     e: Bytes
     y: Bytes
-    chosen: Batch
+    chosen: OtBatch
     own: Bytes
 
 
@@ -136,17 +136,17 @@ class CotBits(Operator):
         self.answer(party, asked)
         return self.finish(party, asked)
 
-    def ask(self, party: Party, e: Bytes, g: Bytes, f: Bytes) -> Asked:
+    def ask(self, party: Party, e: Bytes, g: Bytes, f: Bytes) -> PendingBits:
         """Send the rows."""
-        return Asked(e, np.concatenate([g, f]), party.choose(e), e[:0])
+        return PendingBits(e, np.concatenate([g, f]), party.choose(e), e[:0])
 
-    def answer(self, party: Party, asked: Asked) -> None:
+    def answer(self, party: Party, asked: PendingBits) -> None:
         """Receive the peer's rows, send the corrections."""
         zero, one = party.sender_pads(party.offer(asked.e.size))
         asked.own = self._planes(zero)
         party.channel.send(pack_small(asked.own ^ self._planes(one) ^ asked.y, 1))
 
-    def finish(self, party: Party, asked: Asked) -> Bytes:
+    def finish(self, party: Party, asked: PendingBits) -> Bytes:
         """Receive the peer's corrections."""
         e, y = asked.e, asked.y
         pads = self._planes(party.receiver_pads(asked.chosen))

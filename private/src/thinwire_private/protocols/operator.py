@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from thinwire_private.link.channel import Channel
-from thinwire_private.message import SERVER, Message, Traffic, traffic
+from thinwire_private.message import SERVER, ProtocolMessage, WireTraffic, traffic
 from thinwire_private.net.nodes import IntArray
-from thinwire_private.ot.kind import Batch, OtKind
+from thinwire_private.ot.kind import OtBatch, OtKind
 from thinwire_private.ot.primitives import Bytes, Prg, Words, pack, packed_bytes, unpack
 from thinwire_private.ot.suite import Suite
 
-Messages = tuple[Message, ...]
+Messages = tuple[ProtocolMessage, ...]
 
 
 def mask(width: int) -> np.uint64:
@@ -68,7 +68,7 @@ class Operator(ABC):
     def messages(self) -> Messages:
         """Every message, in the order in which the client sees them."""
 
-    def predict(self) -> Traffic:
+    def predict(self) -> WireTraffic:
         """Bytes on the wire of each direction, frames, flights."""
         return traffic(self.messages())
 
@@ -116,17 +116,17 @@ class Party:
         self.suite.receiver.prepare(as_receiver)
         self.suite.sender.prepare(as_sender)
 
-    def choose(self, bits: Bytes) -> Batch:
+    def choose(self, bits: Bytes) -> OtBatch:
         """Start 1-of-2 OTs as receiver: sends the rows for these choice bits."""
         message, batch = self.suite.receiver.extend(bits)
         self.channel.send(message)
         return batch
 
-    def offer(self, count: int) -> Batch:
+    def offer(self, count: int) -> OtBatch:
         """Start 1-of-2 OTs as sender: receives the rows."""
         return self.suite.sender.extend(self.channel.receive(self.suite.kind.row_bytes(count)), count)
 
-    def sender_pads(self, batch: Batch) -> tuple[Words, Words]:
+    def sender_pads(self, batch: OtBatch) -> tuple[Words, Words]:
         """64-bit pads of both messages."""
         sender = self.suite.sender
         pads = np.empty((2, batch.rows.size // 16), np.uint64)
@@ -134,7 +134,7 @@ class Party:
         sender.hash.pads(batch.rows, sender.delta, batch.first_index, pads[1])
         return pads[0], pads[1]
 
-    def receiver_pads(self, batch: Batch) -> Words:
+    def receiver_pads(self, batch: OtBatch) -> Words:
         """64-bit pads of the chosen messages."""
         pads = np.empty(batch.rows.size // 16, np.uint64)
         self.suite.receiver.hash.pads(batch.rows, None, batch.first_index, pads)

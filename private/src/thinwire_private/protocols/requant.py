@@ -1,4 +1,4 @@
-"""Requant: an accumulator becomes an activation: shift, ReLU, clamp."""
+"""Requantize: an accumulator becomes an activation: shift, ReLU, clamp."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thinwire_private.protocols.triples import Conjunction, Stock, TripleMaker
 
 
 @dataclass(frozen=True)
-class Requant(Operator):
+class Requantize(Operator):
     """y = max(0, x >> s), clamped to 2^l_x - 1 if asked; x signed (relu) or unsigned with a top bit of 0.
 
     One after the other: 1. TR(l, s), n = l - s bits are left. 2. Comparison: p = [x >= 0] and, for the clamp,

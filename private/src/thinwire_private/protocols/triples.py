@@ -105,7 +105,7 @@ class TripleMaker(Operator):
         making.answer()
         return making.finish()
 
-    def ask(self, party: Party) -> Making:
+    def ask(self, party: Party) -> PendingTriples:
         """Send the rows of the choices and wait for nothing."""
         return _ByTables(self, party) if self.kind.kk13 else _ByCots(self, party)
 
@@ -133,7 +133,7 @@ class TripleMaker(Operator):
         return Stock((a, b, c))
 
 
-class Making(ABC):
+class PendingTriples(ABC):
     """Triples under way, asked for when this is made; `answer`, then `finish`, each once."""
 
     @abstractmethod
@@ -145,7 +145,7 @@ class Making(ABC):
         """This party's shares, from the peer's answer."""
 
 
-class _ByCots(Making):
+class _ByCots(PendingTriples):
     def __init__(self, maker: TripleMaker, party: Party) -> None:
         total = maker.single + maker.double
         self._maker, self._party = maker, party
@@ -163,7 +163,7 @@ class _ByCots(Making):
         return Stock((a[d:], b[d:], c[d:]), (a[:d], b[:d], c[:d], self._other, with_other))
 
 
-class _ByTables(Making):
+class _ByTables(PendingTriples):
     """The server makes its shares when it answers, the client when it opens the tables."""
 
     def __init__(self, maker: TripleMaker, party: Party) -> None:

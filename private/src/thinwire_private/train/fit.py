@@ -48,7 +48,7 @@ class Pictures:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class TrainingSchedule:
     """How long and how fast: the learning rate rises for `warm` of the steps, then falls to nothing."""
 
     epochs: float
@@ -59,21 +59,23 @@ class Schedule:
     smoothing: float = 0.0
 
 
-def float_schedule(task: str, epochs: float | None = None) -> Schedule:
+def float_schedule(task: str, epochs: float | None = None) -> TrainingSchedule:
     """How a network is trained in floating point."""
     if task == "digits":
-        return Schedule(epochs or 30, 0.2, 64)
-    return Schedule(epochs or 10, 0.4, 256)
+        return TrainingSchedule(epochs or 30, 0.2, 64)
+    return TrainingSchedule(epochs or 10, 0.4, 256)
 
 
-def grid_schedule(task: str, epochs: float | None = None) -> Schedule:
+def grid_schedule(task: str, epochs: float | None = None) -> TrainingSchedule:
     """How a trained network is tuned on the integer grid."""
     if task == "digits":
-        return Schedule(epochs or 10, 2e-3, 64, 0.0)
-    return Schedule(epochs or 2, 2e-3, 256, 0.0)
+        return TrainingSchedule(epochs or 10, 2e-3, 64, 0.0)
+    return TrainingSchedule(epochs or 2, 2e-3, 256, 0.0)
 
 
-def fit(net: QNet, pictures: Pictures, schedule: Schedule, seed: int, tell: Tell | None = None) -> None:
+def fit(
+    net: QNet, pictures: Pictures, schedule: TrainingSchedule, seed: int, tell: Tell | None = None
+) -> None:
     """Train the net; same seed, same weights.
 
     In floating point: SGD with Nesterov momentum. On the grid: Adam, whose steps do not depend on how large
@@ -106,7 +108,7 @@ def fit(net: QNet, pictures: Pictures, schedule: Schedule, seed: int, tell: Tell
             tell(step + 1, steps, loss.item())
 
 
-def _optimizer(net: QNet, schedule: Schedule) -> torch.optim.Optimizer:
+def _optimizer(net: QNet, schedule: TrainingSchedule) -> torch.optim.Optimizer:
     roles = parameters_by_role(net)
     decayed = {"params": roles["weights"], "weight_decay": schedule.decay, "lr": schedule.lr}
     free = {"params": roles["rest"], "weight_decay": 0.0, "lr": schedule.lr}

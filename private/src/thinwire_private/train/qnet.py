@@ -14,7 +14,17 @@ from torch.nn import functional
 
 from thinwire_private.errors import ModelError
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.nodes import Add, Conv, Input, MaxPool, Node, Output, Requant, SumPool, Weighted
+from thinwire_private.net.nodes import (
+    Add,
+    Conv,
+    GraphNode,
+    Input,
+    MaxPool,
+    Output,
+    Requant,
+    SumPool,
+    Weighted,
+)
 from thinwire_private.net.widths import bias_limit
 
 LN2 = log(2.0)
@@ -102,14 +112,14 @@ def _squared_error(v: Tensor, exponent: int, low: int, high: int) -> float:
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedPoint:
     """A tensor of fixed-point numbers: integers times 2^-exponent."""
 
     real: Tensor
     exponent: int
 
 
-class Layer(nn.Module):
+class QLayer(nn.Module):
     """Weights of one layer; with a norm while it trains in floating point, later folded into them."""
 
     def __init__(self, node: Weighted, normed: bool) -> None:
@@ -152,15 +162,15 @@ class QNet(nn.Module):
         self.quantized = False
         last = graph.layers[-1].name
         self.layers = nn.ModuleDict(
-            {key(node.name): Layer(node, node.kind == "conv" and node.name != last) for node in graph.layers}
+            {key(node.name): QLayer(node, node.kind == "conv" and node.name != last) for node in graph.layers}
         )
         self.steps = nn.ModuleDict({key(node.name): Quantizer(signed=False) for node in graph.of(Requant)})
         self._sampling = False
 
-    def layer(self, name: str) -> Layer:
+    def layer(self, name: str) -> QLayer:
         """The weights of a node."""
         found = self.layers[key(name)]
-        assert isinstance(found, Layer)
+        assert isinstance(found, QLayer)
         return found
 
     def step(self, name: str) -> Quantizer:
@@ -173,16 +183,16 @@ class QNet(nn.Module):
         """Logits for pictures given as integers (of any dtype)."""
         return self.trace(x)[self.graph.output.name].real
 
-    def trace(self, x: Tensor) -> dict[str, Fixed]:
+    def trace(self, x: Tensor) -> dict[str, FixedPoint]:
         """Every node's output."""
         dtype = next(self.parameters()).dtype
         exponent = self.graph.input.exponent
-        found = {self.graph.input.name: Fixed(x.to(dtype) * 2.0**-exponent, exponent)}
+        found = {self.graph.input.name: FixedPoint(x.to(dtype) * 2.0**-exponent, exponent)}
         for node in self.graph.nodes[1:]:
             found[node.name] = self._given(node, [found[source] for source in node.sources])
         return found
 
-    def _given(self, node: Node, given: list[Fixed]) -> Fixed:
+    def _given(self, node: GraphNode, given: list[FixedPoint]) -> FixedPoint:
         x = given[0]
         match node:
             case Weighted():
@@ -190,20 +200,20 @@ class QNet(nn.Module):
             case Requant():
                 return self._requant(node, x)
             case Add():
-                return Fixed(x.real + given[1].real, max(x.exponent, given[1].exponent))
+                return FixedPoint(x.real + given[1].real, max(x.exponent, given[1].exponent))
             case SumPool():
                 # the integers are added up; that the real number is the average, is a matter of the exponent
                 real = functional.avg_pool2d(x.real, node.kernel, node.stride)
-                return Fixed(real, x.exponent + pool_exponent(node))
+                return FixedPoint(real, x.exponent + pool_exponent(node))
             case MaxPool():
                 real = functional.max_pool2d(x.real, node.kernel, node.stride, node.padding)
-                return Fixed(real, x.exponent)
+                return FixedPoint(real, x.exponent)
             case Output() | Input():
                 return x
             case _:
                 raise ModelError(f"node {node.name!r} of kind {node.kind!r} cannot be trained")
 
-    def _product(self, node: Weighted, x: Fixed) -> Fixed:
+    def _product(self, node: Weighted, x: FixedPoint) -> FixedPoint:
         layer, exponent = self.layer(node.name), 0
         weight: Tensor = layer.weight
         bias: Tensor = layer.bias
@@ -217,15 +227,15 @@ class QNet(nn.Module):
             y = functional.conv2d(x.real, weight, bias, node.stride, node.padding)
         else:
             y = functional.linear(x.real.flatten(1), weight, bias)
-        return Fixed(layer.norm(y) if layer.norm is not None else y, exponent)
+        return FixedPoint(layer.norm(y) if layer.norm is not None else y, exponent)
 
-    def _requant(self, node: Requant, x: Fixed) -> Fixed:
+    def _requant(self, node: Requant, x: FixedPoint) -> FixedPoint:
         if not self.quantized:
-            return Fixed(functional.relu(x.real), 0)
+            return FixedPoint(functional.relu(x.real), 0)
         step = self.step(node.name)
         if self._sampling:
             step.fit(x.real, node.value.bits)
-        return Fixed(step(x.real, node.value.bits, x.exponent), step.exponent(x.exponent))
+        return FixedPoint(step(x.real, node.value.bits, x.exponent), step.exponent(x.exponent))
 
     @torch.no_grad()
     def quantize(self, sample: Tensor) -> None:

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from thinwire_private.errors import ModelError
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.nodes import Add, IntArray, Node, Output, Requant, SumPool, Weighted
+from thinwire_private.net.nodes import Add, GraphNode, IntArray, Output, Requant, SumPool, Weighted
 from thinwire_private.net.oracle import overflows, run
 from thinwire_private.net.widths import WORST, Bits, bias_limit, settled
-from thinwire_private.train.fit import Pictures, Schedule, accuracy, fit
+from thinwire_private.train.fit import Pictures, TrainingSchedule, accuracy, fit
 from thinwire_private.train.qnet import QNet, pool_exponent
 
 Draw = Callable[[Bits], Graph]
@@ -37,7 +37,7 @@ def export(net: QNet, acc_rule: str = WORST) -> Graph:
     if not net.quantized:
         raise ModelError("the network still has float activations: quantize it before it is exported")
     exponents = {net.graph.input.name: net.graph.input.exponent}
-    nodes: list[Node] = []
+    nodes: list[GraphNode] = []
     for node in net.graph:
         given = [exponents[source] for source in node.sources]
         made, exponent = _node(net, node, given) if given else (node, net.graph.input.exponent)
@@ -46,7 +46,7 @@ def export(net: QNet, acc_rule: str = WORST) -> Graph:
     return replace(net.graph, nodes=settled(nodes, acc_rule), acc_rule=acc_rule)
 
 
-def _node(net: QNet, node: Node, given: list[int]) -> tuple[Node, int]:
+def _node(net: QNet, node: GraphNode, given: list[int]) -> tuple[GraphNode, int]:
     match node:
         case Weighted():
             layer = net.layer(node.name)
@@ -93,7 +93,7 @@ def load_weights(net: QNet, path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """Pictures, and a network for them at any bit widths; `fill` puts a user's own weights in."""
 
     name: str
@@ -131,9 +131,9 @@ class Result:
 
 
 def pretrain(
-    plan: Plan,
+    plan: TrainingPlan,
     bits: Bits,
-    schedule: Schedule,
+    schedule: TrainingSchedule,
     seed: int,
     start: Path | None = None,
     keep: Path | None = None,
@@ -170,7 +170,7 @@ def tune(
     draw: Draw,
     bits: Bits,
     pictures: Pictures,
-    schedule: Schedule,
+    schedule: TrainingSchedule,
     seed: int,
     *,
     progressive: bool = True,

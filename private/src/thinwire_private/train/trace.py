@@ -37,7 +37,7 @@ METHODS = {"relu": "relu", "relu_": "relu", "add": "add", "add_": "add", "flatte
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedModule:
     """A traced module: `draw(bits)` is its graph at any widths, `fill(net)` puts its weights into a QNet."""
 
     name: str
@@ -70,7 +70,7 @@ class Traced:
                 norm.load_state_dict(module.state_dict())
 
 
-def traced(module: nn.Module, shape: tuple[int, ...], input_bits: int) -> Traced:
+def traced(module: nn.Module, shape: tuple[int, ...], input_bits: int) -> TracedModule:
     """The module traced; raises ModelError if it cannot be a private network."""
     try:
         graph = fx.symbolic_trace(module)
@@ -79,7 +79,7 @@ def traced(module: nn.Module, shape: tuple[int, ...], input_bits: int) -> Traced
             f"{type(module).__name__} cannot be traced by torch.fx ({error}): write its forward without "
             "branches that depend on data"
         ) from error
-    found = Traced(type(module).__name__, graph, shape, input_bits)
+    found = TracedModule(type(module).__name__, graph, shape, input_bits)
     found.draw(Bits())
     return found
 

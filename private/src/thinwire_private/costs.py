@@ -98,7 +98,7 @@ def by_operator(entries: Sequence[CostEntry]) -> list[CostEntry]:
 
 
 def predicted(graph: Graph, variant: Variant, batch: int = 1) -> list[CostEntry]:
-    """The ledger of a first query before it runs, as the client will see it."""
+    """The costs of a first query before it runs, as the client will see it."""
     rows = compile_graph(graph, variant, batch).costs()
     return [
         CostEntry(

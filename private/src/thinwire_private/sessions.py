@@ -118,7 +118,7 @@ class ServerSession(PrivateSession):
 
 
 class ClientSession(PrivateSession):
-    """The client's side, which keeps the ledger."""
+    """The client's side, which keeps the costs."""
 
     def __init__(self, graph: Graph, variant: Variant, channel: Channel, session_id: bytes) -> None:
         super().__init__(CLIENT, graph, variant, channel, session_id)

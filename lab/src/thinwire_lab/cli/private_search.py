@@ -6,7 +6,7 @@ import json as json_
 import re
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from thinwire.errors import LabError
 from thinwire_lab.cli.options import Data, Json, Seed
 from thinwire_lab.cli.private_train import Epochs, FloatEpochs, Net, Task, progress
 from thinwire_private.cli.show import print_row, print_table
+
+if TYPE_CHECKING:
+    from thinwire_private.net.graph import Graph
 
 UNITS = {"B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 
@@ -46,9 +49,8 @@ def search(
     thinwire private train digits --bits widths.json
     thinwire private search cifar10 --net resnet8w --budget 60MB --start float.pt --data DIR
     """
-    from thinwire_lab.private.study import SENSED, plan_for, space_for
+    from thinwire_lab.private.study import SENSED, float_schedule, plan_for, space_for
     from thinwire_private.net.widths import bits_to_facts
-    from thinwire_private.train.fit import float_schedule
     from thinwire_private.train.run import drafted, pretrain
     from thinwire_private.train.search import picture_bytes
     from thinwire_private.train.search import search as solve
@@ -68,13 +70,16 @@ def search(
     if json:
         print_row({"row": "widths", **facts, "omega": found.omega})
         return
-    graph = drawn(found.bits)
+    _show_widths(f"{plan.name} within {budget}", drawn(found.bits))
+    typer.echo(f"{found.num_bytes / 1e6:.2f} MB per picture" + (f", widths: {out}" if out else ""))
+
+
+def _show_widths(title: str, graph: Graph) -> None:
     rows = [
         [layer.name, str(layer.weight_bits), str(layer.in_bits), str(layer.acc_bits), f"{layer.macs:,}"]
         for layer in graph.layers
     ]
-    print_table(f"{plan.name} within {budget}", ["layer", "weights", "activations", "sums", "MAC"], rows)
-    typer.echo(f"{found.num_bytes / 1e6:.2f} MB per picture" + (f", widths: {out}" if out else ""))
+    print_table(title, ["layer", "weights", "activations", "sums", "MAC"], rows)
 
 
 def pareto(
@@ -113,15 +118,12 @@ def pareto(
         DEFAULTS,
         RECORDS,
         AccuracyStudy,
-        pareto_picture,
-        pareto_points,
-        pareto_table,
-        pareto_verdict,
+        float_schedule,
+        grid_schedule,
         plan_for,
         priced,
         same_training,
     )
-    from thinwire_private.train.fit import float_schedule, grid_schedule
 
     name = net or DEFAULTS.get(task, "")
     lengths = grid_schedule(task, epochs).epochs, float_schedule(task, float_epochs).epochs
@@ -146,8 +148,13 @@ def pareto(
                 tell=tell,
             )
             rows = list(study.run(lambda row: print_row(row) if json else None))
-    found = pareto_points([priced(row) for row in rows], task, name)
-    path = docs / f"private-pareto-{task}.svg"
+    _show_pareto([priced(row) for row in rows], task, name, docs / f"private-pareto-{task}.svg", json)
+
+
+def _show_pareto(rows: list[dict[str, Any]], task: str, name: str, path: Path, json: bool) -> None:
+    from thinwire_lab.private.study import pareto_picture, pareto_points, pareto_table, pareto_verdict
+
+    found = pareto_points(rows, task, name)
     pareto_picture(found, f"{name} on {task}: accuracy against private bytes", path)
     if json:
         print_row({"row": "verdict", "verdict": pareto_verdict(found), "picture": str(path)})

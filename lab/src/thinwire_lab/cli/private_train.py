@@ -55,10 +55,9 @@ def train(
     thinwire private train mnist --net mymodel:build --bits W4A4 --data DIR
     """
     from thinwire_lab.cli.run_output import command_line
-    from thinwire_lab.private.study import plan_for
+    from thinwire_lab.private.study import float_schedule, grid_schedule, plan_for
     from thinwire_private.net.twq import QuantizedModel, write_twq
     from thinwire_private.net.widths import bits_to_facts, open_bits
-    from thinwire_private.train.fit import float_schedule, grid_schedule
     from thinwire_private.train.run import pretrain, tune
 
     widths = open_bits(bits)

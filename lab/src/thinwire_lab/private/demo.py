@@ -261,8 +261,8 @@ def trained_digits(bits: str = BITS, seed: int = 0) -> Graph:
     """A digits network in a few seconds."""
     import torch
 
-    from thinwire_lab.private.study import load_pictures
-    from thinwire_private.train.fit import fit, float_schedule, grid_schedule
+    from thinwire_lab.private.study import float_schedule, grid_schedule, load_pictures
+    from thinwire_private.train.fit import fit
     from thinwire_private.train.qnet import QNet
     from thinwire_private.train.run import export
 

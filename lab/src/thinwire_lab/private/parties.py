@@ -196,7 +196,7 @@ class PartiesRun:
 
     @property
     def entries(self) -> list[CostEntry]:
-        """The client's ledger, added up over queries."""
+        """The client's costs, added up over queries."""
         return added(CostEntry(**row) for row in self.client["entries"])
 
 

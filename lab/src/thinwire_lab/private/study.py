@@ -27,7 +27,7 @@ from thinwire_private.net.nodes import Add, GraphNode, Requant
 from thinwire_private.net.twq import QuantizedModel, write_twq
 from thinwire_private.net.widths import Bits, bits_from_facts, bits_to_facts, read_bits, settled
 from thinwire_private.net.zoo import ZOO, build
-from thinwire_private.train.fit import Pictures, float_schedule, grid_schedule
+from thinwire_private.train.fit import Pictures, TrainingSchedule
 from thinwire_private.train.qnet import QNet
 from thinwire_private.train.run import Tell, TrainingPlan, drafted, pretrain, tune
 from thinwire_private.train.search import Found, Space, picture_bytes, search
@@ -70,6 +70,20 @@ def plan_for(task: str, net: str | None = None, data: Path | None = None) -> Tra
         plan = TrainingPlan(name, pictures, partial(build, name))
     pictures.check(plan.draw(Bits()))
     return plan
+
+
+def float_schedule(task: str, epochs: float | None = None) -> TrainingSchedule:
+    """How a network is trained in floating point."""
+    if task == "digits":
+        return TrainingSchedule(epochs or 30, 0.2, 64)
+    return TrainingSchedule(epochs or 10, 0.4, 256)
+
+
+def grid_schedule(task: str, epochs: float | None = None) -> TrainingSchedule:
+    """How a trained network is tuned on the integer grid."""
+    if task == "digits":
+        return TrainingSchedule(epochs or 10, 2e-3, 64, 0.0)
+    return TrainingSchedule(epochs or 2, 2e-3, 256, 0.0)
 
 
 def shifts_of(graph: Graph) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from thinwire.errors import PrivateError
 from thinwire_private.cli.show import Json, VariantName, print_row, print_table
 
 if TYPE_CHECKING:
+    from thinwire_private.costs import CostEntry
     from thinwire_private.net.graph import Graph
+    from thinwire_private.net.nodes import IntArray
 
 Cert = Annotated[Path | None, typer.Option("--cert", help="Certificate of this side, PEM.")]
 Key = Annotated[Path | None, typer.Option("--key", help="Its key, PEM.")]
@@ -97,20 +99,25 @@ def infer(
     if output is not None:
         np.save(output, answer)
     classes = answer[:, 0] if client.graph.output.argmax else answer.argmax(axis=1)
-    whole = total(entries)
-    if json:
-        for place, (name, row) in enumerate(zip(classes, answer, strict=True)):
-            print_row({"row": "answer", "image": place, "class": int(name), "output": row.tolist()})
-        print_row(
-            {
-                "row": "total",
-                "images": len(answer),
-                "predicted_bytes": whole.predicted_bytes,
-                "measured_bytes": whole.measured_bytes,
-                "seconds": round(whole.seconds, 3),
-            }
-        )
-        return
+    show = _print_answer_rows if json else _print_answers
+    show(classes, answer, total(entries))
+
+
+def _print_answer_rows(classes: IntArray, answer: IntArray, whole: CostEntry) -> None:
+    for place, (name, row) in enumerate(zip(classes, answer, strict=True)):
+        print_row({"row": "answer", "image": place, "class": int(name), "output": row.tolist()})
+    print_row(
+        {
+            "row": "total",
+            "images": len(answer),
+            "predicted_bytes": whole.predicted_bytes,
+            "measured_bytes": whole.measured_bytes,
+            "seconds": round(whole.seconds, 3),
+        }
+    )
+
+
+def _print_answers(classes: IntArray, answer: IntArray, whole: CostEntry) -> None:
     for place, name in enumerate(classes):
         typer.echo(f"image {place}: class {name}")
     typer.echo(

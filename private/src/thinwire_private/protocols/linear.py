@@ -139,7 +139,7 @@ class Sirnn(Operator):
     1. W x1: BitProduct, the client receives.
     2. The wrap of every entry of X, after im2col: Mill(l_x), or one 1-of-4 lookup where its top bit is known.
     3. 2^l_x W wrap: chosen OTs (WrapProduct).  4. The server adds W x0.
-    L' = l_w + l_x + e. The truncation by e follows (compiler.py).
+    L' = l_w + l_x + e. The truncation by e follows (products.py).
 
     Cost: d2 d3 (l_x c2 + d1 sum_{i < l_x} (L' - i) + (260 or Mill(l_x)) + c2 + 2 d1 (L' - l_x)) bits.
     """

@@ -59,20 +59,6 @@ class TrainingSchedule:
     smoothing: float = 0.0
 
 
-def float_schedule(task: str, epochs: float | None = None) -> TrainingSchedule:
-    """How a network is trained in floating point."""
-    if task == "digits":
-        return TrainingSchedule(epochs or 30, 0.2, 64)
-    return TrainingSchedule(epochs or 10, 0.4, 256)
-
-
-def grid_schedule(task: str, epochs: float | None = None) -> TrainingSchedule:
-    """How a trained network is tuned on the integer grid."""
-    if task == "digits":
-        return TrainingSchedule(epochs or 10, 2e-3, 64, 0.0)
-    return TrainingSchedule(epochs or 2, 2e-3, 256, 0.0)
-
-
 def fit(
     net: QNet, pictures: Pictures, schedule: TrainingSchedule, seed: int, tell: Tell | None = None
 ) -> None:

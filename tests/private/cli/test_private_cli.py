@@ -46,7 +46,7 @@ def test_every_command_shows_examples(command: str) -> None:
 def test_the_cost_of_what_the_readme_names(net: str, told: int) -> None:
     """The README said 454 MB above a command that printed 641."""
     assert f"{net}: {told:,} bytes in both directions ({told / 1e6:,.0f} MB)" in run("cost", net)
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
     assert f"{told / 1e6:.0f} MB" in readme
     assert "resnet32:list" in readme
 

@@ -23,6 +23,9 @@ UNITS = {"B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 Weights = Annotated[str, typer.Option(help="Weight bits to choose from, separated by commas.")]
 Activations = Annotated[str, typer.Option(help="Activation bits to choose from.")]
 Measure = Annotated[str, typer.Option("--sensitivity", help="fisher, full-fisher or hutchinson.")]
+Searched = Annotated[str | None, typer.Option(help="Rivals that get a search of equal bytes; default: all.")]
+OneFloat = Annotated[bool, typer.Option(help="All seeds tune the floating-point network of seed 0.")]
+WidthsFile = Annotated[Path | None, typer.Option(help="File for the widths, to be given to train --bits.")]
 
 
 def search(
@@ -33,9 +36,7 @@ def search(
     weights: Weights = "2,3,4,5,6,8",
     activations: Activations = "3,4,5,6,8",
     sensitivity: Measure = "full-fisher",
-    out: Annotated[
-        Path | None, typer.Option(help="File for the widths, to be given to train --bits.")
-    ] = None,
+    out: WidthsFile = None,
     start: Annotated[Path | None, typer.Option(help="Floating-point weights (train --keep-float).")] = None,
     float_epochs: FloatEpochs = None,
     seed: Seed = 0,
@@ -86,15 +87,11 @@ def pareto(
     task: Task = "digits",
     net: Net = None,
     rivals: Annotated[str, typer.Option(help="Uniform widths, separated by commas.")] = "W2A3,W3A4,W4A6,W8A8",
-    searched: Annotated[
-        str | None, typer.Option(help="Rivals that get a search of equal bytes; default: all.")
-    ] = None,
+    searched: Searched = None,
     seeds: Annotated[str, typer.Option(help="A run of each kind for each of these seeds.")] = "0,1,2",
     epochs: Epochs = None,
     float_epochs: FloatEpochs = None,
-    one_float: Annotated[
-        bool, typer.Option(help="All seeds tune the floating-point network of seed 0.")
-    ] = False,
+    one_float: OneFloat = False,
     weights: Weights = "2,3,4,5,6,8",
     activations: Activations = "2,3,4,5,6,8",
     sensitivity: Measure = "full-fisher",
@@ -126,28 +123,18 @@ def pareto(
     )
 
     name = net or DEFAULTS.get(task, "")
-    lengths = grid_schedule(task, epochs).epochs, float_schedule(task, float_epochs).epochs
+    length, float_length = grid_schedule(task, epochs).epochs, float_schedule(task, float_epochs).epochs
     if recorded:
         known = [{**line["settings"], **line["result"]} for line in RECORDS.read()]
-        rows = same_training(known, *lengths, sensitivity)
+        rows = same_training(known, length, float_length, sensitivity)
     else:
+        runs = _words(rivals), parse_seeds(seeds), work, float_length, length, one_float
+        widths = parse_widths(weights), parse_widths(activations)
+        beside = None if searched is None else _words(searched)
         with progress(json) as tell:
-            study = AccuracyStudy(
-                plan_for(task, net, data),
-                _words(rivals),
-                parse_seeds(seeds),
-                work,
-                lengths[1],
-                lengths[0],
-                one_float,
-                parse_widths(weights),
-                parse_widths(activations),
-                sensitivity,
-                None if searched is None else _words(searched),
-                models,
-                tell=tell,
-            )
-            rows = list(study.run(lambda row: print_row(row) if json else None))
+            plan = plan_for(task, net, data)
+            study = AccuracyStudy(plan, *runs, *widths, sensitivity, beside, models, tell=tell)
+            rows = list(study.run(print_row if json else lambda _: None))
     _show_pareto([priced(row) for row in rows], task, name, docs / f"private-pareto-{task}.svg", json)
 
 

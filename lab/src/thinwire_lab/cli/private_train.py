@@ -22,6 +22,9 @@ Net = Annotated[
 ]
 Epochs = Annotated[float | None, typer.Option(help="Passes over the data on the integer grid.")]
 FloatEpochs = Annotated[float | None, typer.Option(help="Passes over the data in floating point before it.")]
+Progressive = Annotated[
+    bool, typer.Option(help="Weights below 4 bits start from a network trained at 4 bits.")
+]
 SHOWN = (("float_accuracy", 2), ("accuracy", 2), ("clipped", 3))  # in percent, with so many digits
 
 
@@ -38,9 +41,7 @@ def train(
         str,
         typer.Option(help="Accumulators: worst (tells nothing) or weights (narrower; leaks weight norms)."),
     ] = "worst",
-    progressive: Annotated[
-        bool, typer.Option(help="Weights below 4 bits start from a network trained at 4 bits.")
-    ] = True,
+    progressive: Progressive = True,
     start: Annotated[Path | None, typer.Option(help="Floating-point weights to start from.")] = None,
     keep_float: Annotated[Path | None, typer.Option(help="Where to keep the floating-point weights.")] = None,
     seed: Seed = 0,
@@ -63,21 +64,16 @@ def train(
     widths = open_bits(bits)
     with progress(json) as tell:
         plan = plan_for(task, net, data)
-        ready, float_accuracy = pretrain(
-            plan, widths, float_schedule(task, float_epochs), seed, start, keep_float, tell
-        )
-        result = tune(
-            ready,
-            plan.draw,
-            widths,
-            plan.pictures,
-            grid_schedule(task, epochs),
-            seed,
-            progressive=progressive,
-            acc_rule=acc,
-            float_accuracy=float_accuracy,
-            tell=tell,
-        )
+        schedule = float_schedule(task, float_epochs)
+        ready, float_accuracy = pretrain(plan, widths, schedule, seed, start, keep_float, tell)
+        options: dict[str, Any] = {
+            "progressive": progressive,
+            "acc_rule": acc,
+            "float_accuracy": float_accuracy,
+            "tell": tell,
+        }
+        schedule = grid_schedule(task, epochs)
+        result = tune(ready, plan.draw, widths, plan.pictures, schedule, seed, **options)
     facts = {"net": plan.name, "task": task, "seed": seed, "bits": bits_to_facts(widths), **result.row()}
     write_twq(out, QuantizedModel(result.graph, {**facts, "command": command_line()}))
     row = {"row": "model", "file": str(out), "macs": result.graph.macs, "relus": result.graph.relus, **facts}

@@ -28,7 +28,6 @@ ANY = bytes(32)
 _MAGIC = b"thinwire"
 _HELLO = struct.Struct("<8sHHI32s32s")  # magic, version, role, description bytes, nonce, digest
 HELLO_BYTES = _HELLO.size
-CONFIRM_BYTES = 32
 _SERVER, _CLIENT = 0, 1
 _ROLES = ("server", "client")
 MAX_BATCH = 1024

@@ -21,7 +21,7 @@ from thinwire_private.costs import total
 from thinwire_private.errors import MissingError, ModelError
 from thinwire_private.link.handshake import ANY, HELLO_BYTES, Hello, Request
 from thinwire_private.link.stream import SocketChannel
-from thinwire_private.link.tls import call, write_certificates
+from thinwire_private.link.tls import connect, write_certificates
 from thinwire_private.net import oracle
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import IntArray
@@ -49,10 +49,10 @@ def channels(monkeypatch: pytest.MonkeyPatch) -> list[SocketChannel]:
     opened: list[SocketChannel] = []
 
     def noting(*arguments: Any) -> SocketChannel:
-        opened.append(call(*arguments))
+        opened.append(connect(*arguments))
         return opened[-1]
 
-    monkeypatch.setattr("thinwire_private.client.call", noting)
+    monkeypatch.setattr("thinwire_private.client.connect", noting)
     return opened
 
 
@@ -201,7 +201,7 @@ def test_other_parameters_are_refused_on_both_sides(
 
 
 def test_another_version_is_refused_on_both_sides(server: private.Server, events: list[str]) -> None:
-    with call(server.address, timeout_s=LONG_S) as channel:
+    with connect(server.address, timeout_s=LONG_S) as channel:
         channel.send(Hello(1, 0, bytes(32), ANY, version=7).to_bytes())
         with pytest.raises(LinkError, match="version 7 of the client meets version 2 of the server"):
             channel.receive(HELLO_BYTES)
@@ -339,7 +339,7 @@ def test_what_is_missing_is_told_before_anything_starts(
 
 
 def test_the_server_wants_a_certificate_beyond_this_machine(small: Graph) -> None:
-    with pytest.raises(LinkError, match="without TLS everybody"), private.Server(small, ("0.0.0.0", 0)):
+    with pytest.raises(LinkError, match="without TLS others"), private.Server(small, ("0.0.0.0", 0)):
         pass
 
 

@@ -13,10 +13,10 @@ from thinwire.errors import LinkError, ThinwireError
 from thinwire_private.costs import CostEntry
 from thinwire_private.link.handshake import ANY, Request, RequestKind, meet_server
 from thinwire_private.link.stream import DEFAULT_TIMEOUT_S
-from thinwire_private.link.tls import Address, call, client_context, parse_address
+from thinwire_private.link.tls import Address, client_context, connect, parse_address
 from thinwire_private.net.nodes import IntArray
 from thinwire_private.net.oracle import check_input
-from thinwire_private.ot.base import check_needs
+from thinwire_private.ot.base import check_requirements
 from thinwire_private.sessions import ClientSession, fingerprint, read_description
 
 
@@ -41,19 +41,19 @@ class Client:
         expected: str | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
-        check_needs()
+        check_requirements()
         self._address = parse_address(server) if isinstance(server, str) else server
         self._context: ssl.SSLContext | None = None if ca is None else client_context(ca, certificate, key)
         self._expected, self._timeout_s = _digest(expected), timeout_s
 
     def __enter__(self) -> Client:
-        self._channel = call(self._address, self._context, self._timeout_s)
+        self._channel = connect(self._address, self._context, self._timeout_s)
         try:
             self._open()
         except BaseException as error:
             self._leave(error)
             if isinstance(error, LinkError) and self._met_silence():
-                raise LinkError(f"{error} (it never said a word: if it speaks TLS, give --ca)") from None
+                raise LinkError(f"{error} (it sent nothing at all: if it uses TLS, give --ca)") from None
             raise
         return self
 

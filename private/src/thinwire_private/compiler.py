@@ -34,7 +34,7 @@ def prepare_graph(graph: Graph, variant: Variant) -> Graph:
     if not variant.clamp:
         graph = graph.fast()
     if variant.tight_acc and graph.acc_rule != WEIGHTS:
-        graph = graph.settle(WEIGHTS)
+        graph = graph.fit_accumulators(WEIGHTS)
     return graph
 
 

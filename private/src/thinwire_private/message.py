@@ -85,7 +85,7 @@ def traffic(messages: Iterable[ProtocolMessage], before: int | None = None) -> W
 
 
 def hops(messages: Iterable[ProtocolMessage], before: int | None = None) -> int:
-    """One-way latencies that messages wait for: flights, but two that cross count once.
+    """One-way latencies that messages wait for: flights, but two messages that cross count once.
 
     >>> hops([*crossing((10, 10)), Message(CLIENT, 1)]), hops([Message(CLIENT, 1), Message(SERVER, 1)])
     (2, 2)

@@ -43,13 +43,15 @@ def digest(graph: Graph, variant: Variant) -> bytes:
 def read_description(data: bytes) -> tuple[Graph, Variant]:
     """The graph without weights, and the variant; trusts nothing."""
     try:
-        told = json.loads(data)
-        graph, switches = told["graph"], told["variant"]
+        described = json.loads(data)
+        graph, switches = described["graph"], described["variant"]
         known = asdict(Variant("any"))
         if set(switches) != set(known) or any(
             type(switches[name]) is not type(value) for name, value in known.items()
         ):
-            raise ModelError("the server's protocol switches are not ours: install the same thinwire")
+            raise ModelError(
+                "the server's protocol switches differ from those of this version: install the same thinwire"
+            )
         return from_facts(graph), Variant(**switches)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, ModelError):
@@ -141,10 +143,10 @@ class ClientSession(PrivateSession):
     @property
     def entries(self) -> list[CostEntry]:
         """Every step so far, predicted and measured."""
-        return [entry for player in self._players.values() for entry in told(player)]
+        return [entry for player in self._players.values() for entry in measured_costs(player)]
 
 
-def told(player: Player) -> list[CostEntry]:
+def measured_costs(player: Player) -> list[CostEntry]:
     """The measured rows of a client's player, each beside its prediction."""
     program = player.program
     setup = {step.layer: step.messages for step in program.of_phase(SETUP)}

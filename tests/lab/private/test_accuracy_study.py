@@ -16,8 +16,8 @@ from thinwire_lab.private.study import (
     pareto_table,
     pareto_verdict,
     plan_for,
-    priced,
     same_training,
+    with_current_bytes,
 )
 from thinwire_private.net.twq import read_twq
 from thinwire_private.train.search import picture_bytes
@@ -33,8 +33,8 @@ def test_a_search_costs_no_more_than_its_rival_and_runs_once(tmp_path: Path) -> 
     assert 0.8 * uniform["bytes"] < searched["bytes"] < 1.01 * uniform["bytes"]
     assert uniform["bits"]["weights"] == {}
     assert set(searched["bits"]["weights"]) == {"conv2", "conv3"}
-    assert priced(searched)["bytes"] == searched["bytes"]
-    assert priced({**uniform, "bits": searched["bits"]})["bytes"] != uniform["bytes"]
+    assert with_current_bytes(searched)["bytes"] == searched["bytes"]
+    assert with_current_bytes({**uniform, "bits": searched["bits"]})["bytes"] != uniform["bytes"]
     model = read_twq(tmp_path / "digits-search-W3A3-0.twq")
     assert picture_bytes(model.graph) == searched["bytes"]
     lines = records.path.read_text()

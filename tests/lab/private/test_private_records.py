@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from thinwire.errors import PrivateError
-from thinwire_lab.private.records import BenchRecords, Wishes, documents
+from thinwire_lab.private.records import BenchOptions, BenchRecords, write_tables
 
 
 def test_what_is_recorded_is_not_run_again(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_what_is_recorded_is_not_run_again(tmp_path: Path) -> None:
 def test_a_damaged_line_is_told(tmp_path: Path) -> None:
     records = BenchRecords("ladder", tmp_path)
     records.path.write_text("{half a li")
-    with pytest.raises(PrivateError, match="is no JSON"):
+    with pytest.raises(PrivateError, match="is not JSON"):
         records.find({})
 
 
@@ -45,7 +45,7 @@ def test_tables_are_made_from_records_alone(tmp_path: Path, monkeypatch: pytest.
     page = tmp_path / "docs" / "private.md"
     page.write_text("before\n<!-- tables -->\nstale\n<!-- end of tables -->\nafter\n")
     monkeypatch.chdir(tmp_path)
-    (printed,) = documents(Wishes(records=tmp_path), lambda text: None)
+    (printed,) = write_tables(BenchOptions(records=tmp_path), lambda text: None)
     assert "| S6 | 100 | 0.0 | 10.00x |" in printed["text"]
     assert page.read_text().startswith("before\n<!-- tables -->\n### The ladder")
     assert page.read_text().endswith("<!-- end of tables -->\nafter\n")

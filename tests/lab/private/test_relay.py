@@ -7,7 +7,7 @@ import threading
 import time
 
 from thinwire_lab.private.latency import Relay
-from thinwire_private.link.tls import answer, call, listen
+from thinwire_private.link.tls import accept, connect, listen
 
 
 def test_a_round_trip_takes_its_time_and_bytes_arrive() -> None:
@@ -16,14 +16,14 @@ def test_a_round_trip_takes_its_time_and_bytes_arrive() -> None:
         address = listener.getsockname()[:2]
 
         def echo() -> None:
-            with answer(listener.accept()[0], None) as channel:
+            with accept(listener.accept()[0], None) as channel:
                 for size in (1, len(data)):
                     channel.send(channel.receive(size))
                 channel.receive(1)
 
         thread = threading.Thread(target=echo)
         thread.start()
-        with Relay(("127.0.0.1", 0), address, 0.1) as relay, call(relay.address) as channel:
+        with Relay(("127.0.0.1", 0), address, 0.1) as relay, connect(relay.address) as channel:
             start = time.monotonic()
             channel.send(b"x")
             channel.receive(1)

@@ -52,7 +52,9 @@ def test_the_cost_of_what_the_readme_names(net: str, told: int) -> None:
 
 
 def test_a_net_without_a_list_says_so() -> None:
-    with pytest.raises(ThinwireError, match="no list of widths of digits: write widths, as in digits:W4A6"):
+    with pytest.raises(
+        ThinwireError, match="no list of widths is known for digits: write widths, as in digits:W4A6"
+    ):
         run("cost", "digits:list")
 
 
@@ -126,7 +128,7 @@ def test_what_is_wrong_is_told_in_one_sentence(arguments: tuple[str, ...], sente
     ("server", "sentence"),
     [
         ("here", "write HOST:PORT"),
-        ("192.0.2.1:7000", "without TLS everybody on the way"),
+        ("192.0.2.1:7000", "without TLS others on the network"),
         ("127.0.0.1:1", "no server answers at 127.0.0.1:1"),
     ],
 )
@@ -139,7 +141,7 @@ def test_infer_tells_what_is_wrong_with_the_server(tmp_path: Path, server: str, 
 @pytest.mark.parametrize(
     ("listen", "more", "sentence"),
     [
-        ("0.0.0.0:7000", (), "without TLS everybody on the way"),
+        ("0.0.0.0:7000", (), "without TLS others on the network"),
         ("127.0.0.1:port", (), "write HOST:PORT"),
         ("127.0.0.1:0", ("--key", "server.key"), "needs a certificate beside it"),
         ("127.0.0.1:0", ("--cert", "none.pem", "--key", "none.key"), "cannot be used together"),

@@ -35,7 +35,7 @@ def sealed(change: Any) -> bytes:
 
 @pytest.mark.parametrize("name", ["digits", "minionn", "resnet8w"])
 def test_what_is_written_is_read(name: str, tmp_path: Path) -> None:
-    graph = with_random_weights(build(name, read_bits("W3A6R8"))).settle("weights")
+    graph = with_random_weights(build(name, read_bits("W3A6R8"))).fit_accumulators("weights")
     write_twq(tmp_path / "m.twq", QuantizedModel(graph, {"task": "none"}))
     model = read_twq(tmp_path / "m.twq")
     assert model.notes == {"task": "none"}

@@ -11,7 +11,7 @@ from thinwire_lab.cli.options import Json, Out
 from thinwire_lab.cli.private_bench import bench
 from thinwire_lab.cli.private_search import pareto, search
 from thinwire_lab.cli.private_train import train
-from thinwire_private.cli.show import Teller, VariantName, print_row, print_table
+from thinwire_private.cli.show import ProgressOutput, VariantName, print_row, print_table
 
 
 def demo(
@@ -37,7 +37,7 @@ def demo(
     from thinwire_lab.cli.run_output import command_line
     from thinwire_lab.private.demo import run_demo
 
-    with Teller(quiet=json) as teller:
+    with ProgressOutput(quiet=json) as teller:
         outcome, folder = run_demo(images, variant, model, out, command_line(), teller.say, teller.step)
     if json:
         for entry in outcome.entries:

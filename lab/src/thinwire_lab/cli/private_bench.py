@@ -10,12 +10,12 @@ import typer
 
 from thinwire.errors import PrivateError, ThinwireError
 from thinwire_lab.cli.options import Json
-from thinwire_private.cli.show import Teller, print_row
+from thinwire_private.cli.show import ProgressOutput, print_row
 
 if TYPE_CHECKING:
-    from thinwire_lab.private.records import Wishes
+    from thinwire_lab.private.records import BenchOptions
 
-    Bench = Callable[[Wishes, Callable[[str], None]], Iterator[dict[str, Any]]]
+    Bench = Callable[[BenchOptions, Callable[[str], None]], Iterator[dict[str, Any]]]
 
 ALL = "all"
 NETS = "digits,resnet8w,resnet32,resnet50"
@@ -50,12 +50,12 @@ def bench(
       thinwire private bench tables > tables.md
       thinwire private bench all --models DIR --data DIR --spu venv/bin/python
     """
-    from thinwire_lab.private.records import Wishes
+    from thinwire_lab.private.records import BenchOptions
 
     benches = _benches()
     if what not in (*benches, ALL):
         raise PrivateError(f'there is no bench "{what}": choose one of {", ".join((*benches, ALL))}')
-    wishes = Wishes(
+    options = BenchOptions(
         nets=_split(nets),
         variants=_split(variants) if variants else None,
         models=models,
@@ -66,9 +66,9 @@ def bench(
         spu=spu,
         again=again,
     )
-    with Teller(quiet=json) as teller:
+    with ProgressOutput(quiet=json) as teller:
         chosen = _all(benches) if what == ALL else benches[what]
-        for row in chosen(wishes, teller.say):
+        for row in chosen(options, teller.say):
             print_row(row) if json else typer.echo(_line(row))
 
 
@@ -77,7 +77,7 @@ def _benches() -> dict[str, Bench]:
     from thinwire_lab.private.fuzz import fuzzing
     from thinwire_lab.private.ladder import batch, cifar10, convolutions, digits, ladder
     from thinwire_lab.private.latency import latency
-    from thinwire_lab.private.records import documents
+    from thinwire_lab.private.records import write_tables
     from thinwire_lab.private.rival import operators, rival
 
     return {
@@ -90,18 +90,18 @@ def _benches() -> dict[str, Bench]:
         "batch": batch,
         "rival": rival,
         "fuzz": fuzzing,
-        "tables": documents,
+        "tables": write_tables,
     }
 
 
 def _all(benches: Mapping[str, Bench]) -> Bench:
     """All benches, one after the other, for a quiet machine; what lacks something is skipped."""
 
-    def run(wishes: Wishes, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    def run(options: BenchOptions, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
         for name, bench in benches.items():
             say(f"--- {name}")
             try:
-                yield from bench(wishes, say)
+                yield from bench(options, say)
             except ThinwireError as error:
                 say(f"{name} is skipped: {error}")
 

@@ -118,8 +118,8 @@ def pareto(
         float_schedule,
         grid_schedule,
         plan_for,
-        priced,
         same_training,
+        with_current_bytes,
     )
 
     name = net or DEFAULTS.get(task, "")
@@ -135,7 +135,9 @@ def pareto(
             plan = plan_for(task, net, data)
             study = AccuracyStudy(plan, *runs, *widths, sensitivity, beside, models, tell=tell)
             rows = list(study.run(print_row if json else lambda _: None))
-    _show_pareto([priced(row) for row in rows], task, name, docs / f"private-pareto-{task}.svg", json)
+    _show_pareto(
+        [with_current_bytes(row) for row in rows], task, name, docs / f"private-pareto-{task}.svg", json
+    )
 
 
 def _show_pareto(rows: list[dict[str, Any]], task: str, name: str, path: Path, json: bool) -> None:
@@ -158,7 +160,7 @@ def parse_bytes(text: str) -> int:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?B)\s*", text.upper())
     if not match or float(match[1]) <= 0:
-        raise LabError(f'"{text}" is no number of bytes: write a number with kB, MB or GB, like 20MB')
+        raise LabError(f'"{text}" is not a number of bytes: write a number with kB, MB or GB, like 20MB')
     return round(float(match[1]) * UNITS[match[2]])
 
 
@@ -166,7 +168,7 @@ def parse_widths(text: str) -> tuple[int, ...]:
     """Widths of a text such as 2,3,4."""
     words = _words(text)
     if not words or not all(word.isdigit() and 1 <= int(word) <= 24 for word in words):
-        raise LabError(f'"{text}" are no bit widths: write whole numbers from 1 to 24, like 2,3,4')
+        raise LabError(f'"{text}" are not bit widths: write whole numbers from 1 to 24, like 2,3,4')
     return tuple(sorted({int(word) for word in words}))
 
 
@@ -174,7 +176,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     """Seeds of a text such as 0,1,2."""
     words = _words(text)
     if not words or not all(word.isdigit() for word in words):
-        raise LabError(f'"{text}" are no seeds: write whole numbers, like 0,1,2')
+        raise LabError(f'"{text}" are not seeds: write whole numbers, like 0,1,2')
     return tuple(dict.fromkeys(int(word) for word in words))
 
 

@@ -143,7 +143,7 @@ def write_page(outcome: DemoResult, path: Path) -> None:
                 ("handshake", f"{outcome.handshake_bytes:,} bytes, not in the tables"),
                 (
                     "below TLS",
-                    "not told by this kernel"
+                    "not reported by this kernel"
                     if outcome.tcp_bytes is None
                     else f"{outcome.tcp_bytes:,} bytes",
                 ),

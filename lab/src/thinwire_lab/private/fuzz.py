@@ -20,7 +20,7 @@ from functools import cache
 from types import MappingProxyType
 
 from thinwire.errors import LinkError, ThinwireError
-from thinwire_lab.private.records import Row, Say, Wishes
+from thinwire_lab.private.records import BenchOptions, Row, Say
 from thinwire_private.link.channel import Channel, memory_pair, pack_header
 from thinwire_private.link.handshake import ANY, Hello, describe_digest, meet_client, meet_server
 from thinwire_private.link.stream import SocketChannel
@@ -105,7 +105,7 @@ DAMAGES: tuple[Callable[[bytes, random.Random], bytes], ...] = (
 )
 
 
-class Damaged(Channel):
+class DamagedChannel(Channel):
     """A channel that damages the message received at one place."""
 
     def __init__(self, inner: Channel, place: int, dice: random.Random) -> None:
@@ -139,7 +139,7 @@ def session(dice: random.Random) -> None:
     chosen, graph = variant(dice.choice(VARIANTS)), small_graph()
     ends: list[Channel] = list(memory_pair(SESSION_TIMEOUT_S))
     victim = dice.randrange(2)
-    ends[victim] = Damaged(ends[victim], dice.randrange(1, RECEIVES), dice)
+    ends[victim] = DamagedChannel(ends[victim], dice.randrange(1, RECEIVES), dice)
     failures: list[BaseException] = []
 
     def serve() -> None:
@@ -180,7 +180,7 @@ def small_graph() -> Graph:
 
 
 @dataclass
-class Tally:
+class FuzzTally:
     """How the cases of one victim ended."""
 
     victim: str
@@ -200,9 +200,9 @@ class Tally:
         }
 
 
-def fuzz(victim: str, cases: int, seed: int = 0) -> Tally:
+def fuzz(victim: str, cases: int, seed: int = 0) -> FuzzTally:
     """Run cases; anything but a ThinwireError, or a case that hangs, is raised with its number."""
-    tally = Tally(victim)
+    tally = FuzzTally(victim)
     for number in range(cases):
         start = time.monotonic()
         try:
@@ -222,7 +222,7 @@ def frames(dice: random.Random) -> None:
     """A channel reads a damaged stream of frames, which then ends."""
     payloads = [dice.randbytes(dice.randrange(1, 200)) for _ in range(dice.randrange(1, 5))]
     stream = b"".join(pack_header(memoryview(each), place) + each for place, each in enumerate(payloads))
-    with Fed(mutate(stream, dice)) as channel:
+    with ScriptedPeer(mutate(stream, dice)) as channel:
         for payload in payloads:
             channel.receive(len(payload))
 
@@ -230,7 +230,7 @@ def frames(dice: random.Random) -> None:
 def server(dice: random.Random) -> None:
     """A server meets a damaged client: the damage is within frames that are whole."""
     hello = Hello(1, 0, bytes(32), ANY).to_bytes()
-    with Fed(_framed([mutate(hello, dice), dice.randbytes(32)])) as channel:
+    with ScriptedPeer(_framed([mutate(hello, dice), dice.randbytes(32)])) as channel:
         meet_client(channel, b"description").confirm(channel, b"fingerprint")
 
 
@@ -239,11 +239,11 @@ def client(dice: random.Random) -> None:
     text = b"description"
     hello = Hello(0, len(text), bytes(32), describe_digest(text)).to_bytes()
     damaged = [mutate(part, dice) if dice.random() < 0.7 else part for part in (hello, text, bytes(32))]
-    with Fed(_framed(damaged)) as channel:
+    with ScriptedPeer(_framed(damaged)) as channel:
         meet_server(channel).confirm(channel, b"fingerprint")
 
 
-class Fed:
+class ScriptedPeer:
     """A channel whose peer says these bytes and hangs up."""
 
     def __init__(self, data: bytes) -> None:
@@ -312,10 +312,10 @@ def threads_left() -> Iterator[str]:
             yield thread.name
 
 
-def fuzzing(wishes: Wishes, say: Say) -> Iterator[Row]:
+def fuzzing(options: BenchOptions, say: Say) -> Iterator[Row]:
     """One row per victim of the fuzzer."""
     for victim, share in SHARES.items():
         cases = round(FUZZ_CASES * share)
         say(f"{victim}, {cases} cases")
         settings = {"victim": victim, "cases": cases, "seed": 0}
-        yield wishes.once("fuzz", settings, lambda *each: fuzz(*each).row(), victim, cases)
+        yield options.once("fuzz", settings, lambda *each: fuzz(*each).row(), victim, cases)

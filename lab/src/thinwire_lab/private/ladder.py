@@ -16,7 +16,7 @@ from thinwire.errors import PrivateError
 from thinwire_lab.data import load_task
 from thinwire_lab.private.demo import trained_digits
 from thinwire_lab.private.parties import BenchClient, BenchServer, PartiesRun, run_parties
-from thinwire_lab.private.records import Row, Say, Wishes
+from thinwire_lab.private.records import BenchOptions, Row, Say
 from thinwire_private.compiler import compile_graph, prepare_graph
 from thinwire_private.copriv import copriv_costs
 from thinwire_private.costs import PHASES, total
@@ -114,17 +114,17 @@ def _row(net: str, label: str, num_bytes: int, flights: int | None) -> Row:
     }
 
 
-def ladder(wishes: Wishes, say: Say) -> Iterator[Row]:
+def ladder(options: BenchOptions, say: Say) -> Iterator[Row]:
     """One row per network and rung, then the rows that are only computed."""
-    for net in wishes.nets:
-        for rung in [] if net in ONLY_COMPUTED else rungs_named(wishes.variants, wishes.models):
+    for net in options.nets:
+        for rung in [] if net in ONLY_COMPUTED else rungs_named(options.variants, options.models):
             settings = {"net": net, "rung": rung.name, "bits": rung.variant.bits, "images": 1}
             say(f"{net} {rung.name}")
-            yield wishes.once("ladder", settings, _climb, net, rung)
-        if wishes.variants is None:
-            for row in computed(net, *rungs_named(("S6",), wishes.models)):
+            yield options.once("ladder", settings, _climb, net, rung)
+        if options.variants is None:
+            for row in computed(net, *rungs_named(("S6",), options.models)):
                 settings = {"net": net, "rung": row["variant"], "computed": True}
-                yield wishes.once("ladder", settings, dict, row)
+                yield options.once("ladder", settings, dict, row)
 
 
 def _climb(net: str, rung: Rung) -> Row:
@@ -173,14 +173,14 @@ def summary(run: PartiesRun) -> Row:
     }
 
 
-def convolutions(wishes: Wishes, say: Say) -> Iterator[Row]:
+def convolutions(options: BenchOptions, say: Say) -> Iterator[Row]:
     """Seconds of all convolutions: SiRNN's products (with their truncation), then ours."""
-    for rung in rungs_named(wishes.variants or ("B1", "S4", "S6-ss8"), wishes.models):
+    for rung in rungs_named(options.variants or ("B1", "S4", "S6-ss8"), options.models):
         runs = []
-        for repeat in range(wishes.repeats):
+        for repeat in range(options.repeats):
             say(f"convolutions of resnet32, {rung.name}, {repeat + 1}")
             settings = {"net": "resnet32", "rung": rung.name, "repeat": repeat}
-            runs.append(wishes.once("convolutions", settings, _convolutions, rung))
+            runs.append(options.once("convolutions", settings, _convolutions, rung))
         seconds = [run["seconds"] for run in runs]
         yield {
             "net": "resnet32",
@@ -192,14 +192,14 @@ def convolutions(wishes: Wishes, say: Say) -> Iterator[Row]:
         }
 
 
-def batch(wishes: Wishes, say: Say) -> Iterator[Row]:
+def batch(options: BenchOptions, say: Say) -> Iterator[Row]:
     """Batch 1 and 16: bytes and seconds an image, the most memory of either party."""
-    (rung,) = rungs_named(("ours",), wishes.models)
-    for net in runnable(wishes.nets):
+    (rung,) = rungs_named(("ours",), options.models)
+    for net in runnable(options.nets):
         for size in BATCHES:
             say(f"{net}, batch {size}")
             settings = {"net": net, "rung": "ours", "batch": size}
-            yield wishes.once("batch", settings, _batch, rung, net, size)
+            yield options.once("batch", settings, _batch, rung, net, size)
 
 
 def _batch(rung: Rung, net: str, size: int) -> Row:
@@ -234,31 +234,31 @@ def _run(rung: Rung, net: str, size: int) -> PartiesRun:
         )
 
 
-def digits(wishes: Wishes, say: Say) -> Iterator[Row]:
+def digits(options: BenchOptions, say: Say) -> Iterator[Row]:
     """All 360 test pictures of digits, by ours on SoftSpoken<8> and on KK13 with IKNP."""
-    graph = _model(wishes, "digits-list.twq") or _model(wishes, "digits-W4A6.twq") or trained_digits()
-    for name in wishes.variants or ("ours", "S6-clamp"):
+    graph = _model(options, "digits-list.twq") or _model(options, "digits-W4A6.twq") or trained_digits()
+    for name in options.variants or ("ours", "S6-clamp"):
         settings = {"net": "digits", "variant": name, "images": "all", "macs": graph.macs}
         say(f"digits, whole test set, {name}")
-        yield wishes.once("whole", settings, _compare, "digits", graph, name, None, wishes, say)
+        yield options.once("whole", settings, _compare, "digits", graph, name, None, options, say)
 
 
-def cifar10(wishes: Wishes, say: Say) -> Iterator[Row]:
+def cifar10(options: BenchOptions, say: Say) -> Iterator[Row]:
     """100 test pictures of CIFAR-10 by a trained ResNet-8."""
-    graph = _model(wishes, "resnet8w-list.twq") or _model(wishes, "resnet8w-W4A6.twq")
+    graph = _model(options, "resnet8w-list.twq") or _model(options, "resnet8w-W4A6.twq")
     if graph is None:
         raise PrivateError(
             "this bench needs a trained ResNet-8: put resnet8w-list.twq into the folder of --models "
             "(thinwire private train cifar10 makes one)"
         )
-    for name in wishes.variants or ("ours",):
+    for name in options.variants or ("ours",):
         settings = {"net": "resnet8w", "variant": name, "images": CIFAR_IMAGES}
         say(f"cifar10, {CIFAR_IMAGES} images, {name}")
-        yield wishes.once("whole", settings, _compare, "cifar10", graph, name, CIFAR_IMAGES, wishes, say)
+        yield options.once("whole", settings, _compare, "cifar10", graph, name, CIFAR_IMAGES, options, say)
 
 
-def _compare(task: str, graph: Graph, name: str, images: int | None, wishes: Wishes, say: Say) -> Row:
-    test = load_task(task, wishes.data, say).test
+def _compare(task: str, graph: Graph, name: str, images: int | None, options: BenchOptions, say: Say) -> Row:
+    test = load_task(task, options.data, say).test
     x, labels = test.x[:images].astype("int64"), test.y[:images]
     with tempfile.TemporaryDirectory() as folder:
         run = run_parties(Path(folder), graph, x, BenchServer("", name), BenchClient("", "", ""))
@@ -273,6 +273,6 @@ def _compare(task: str, graph: Graph, name: str, images: int | None, wishes: Wis
     }
 
 
-def _model(wishes: Wishes, name: str) -> Graph | None:
-    file = None if wishes.models is None else wishes.models / name
+def _model(options: BenchOptions, name: str) -> Graph | None:
+    file = None if options.models is None else options.models / name
     return read_twq(file).graph if file is not None and file.exists() else None

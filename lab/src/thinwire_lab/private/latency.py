@@ -28,7 +28,7 @@ from thinwire.errors import PrivateError
 from thinwire_lab.net.netlab import Netlab
 from thinwire_lab.private.ladder import Rung, calm_picture, rungs_named, runnable, summary
 from thinwire_lab.private.parties import BenchClient, BenchServer, command, run_parties
-from thinwire_lab.private.records import Row, Say, Wishes
+from thinwire_lab.private.records import BenchOptions, Row, Say
 from thinwire_private.compiler import prepare_graph
 from thinwire_private.link.tls import Address, parse_address, write_certificates
 
@@ -147,20 +147,20 @@ LINKS = (
 )
 
 
-def latency(wishes: Wishes, say: Say) -> Iterator[Row]:
+def latency(options: BenchOptions, say: Say) -> Iterator[Row]:
     """One row per network, link and end: the median of repeats."""
-    links = LINKS if wishes.links is None else tuple(map(ShapedLink.read, wishes.links))
-    for net in runnable(wishes.nets):
+    links = LINKS if options.links is None else tuple(map(ShapedLink.read, options.links))
+    for net in runnable(options.nets):
         for link in links:
-            rungs = rungs_named(wishes.variants or ENDS, wishes.models)
+            rungs = rungs_named(options.variants or ENDS, options.models)
             times: dict[str, list[Row]] = {rung.name: [] for rung in rungs}
-            for repeat in range(wishes.repeats):
+            for repeat in range(options.repeats):
                 for rung in rungs:
                     settings = {"net": net, "rung": rung.name, **asdict(link), "repeat": repeat}
                     say(
                         f"{net} {rung.name} {link.rate or 'unshaped'} {link.round_trip_ms:g} ms, {repeat + 1}"
                     )
-                    times[rung.name].append(wishes.once("latency", settings, timed, rung, link, net))
+                    times[rung.name].append(options.once("latency", settings, timed, rung, link, net))
             for name, runs in times.items():
                 yield _row(net, link, name, runs)
 

@@ -1,4 +1,4 @@
-r"""Parties: a server and a client as two processes that share nothing but the socket.
+r"""Parties: a server and a client as two processes that share only a socket.
 
     python -m thinwire_lab.private.parties 0 '{"model": "m.twq", "variant": "ours", "listen": "127.0.0.1:0"}'
     python -m thinwire_lab.private.parties 1 \
@@ -28,7 +28,7 @@ from thinwire.errors import PrivateError
 from thinwire_private.client import Client
 from thinwire_private.compiler import prepare_graph
 from thinwire_private.costs import CostEntry, added
-from thinwire_private.link.tls import parse_address, told
+from thinwire_private.link.tls import format_address, parse_address
 from thinwire_private.message import CLIENT, SERVER
 from thinwire_private.net import oracle
 from thinwire_private.net.graph import Graph
@@ -78,7 +78,7 @@ class BenchServer:
             tell=lambda text: _say({"row": "event", "text": text}),
         )
         with server:
-            _say({"row": "listening", "address": told(server.address)})
+            _say({"row": "listening", "address": format_address(server.address)})
             sys.stdin.read()
         _say({"row": "usage", **usage()})
 

@@ -48,7 +48,7 @@ class BenchRecords:
             return [json.loads(line) for line in self.path.read_text().splitlines() if line]
         except json.JSONDecodeError as error:
             raise PrivateError(
-                f"{self.path} line {error.lineno} is no JSON: remove that line, its run is made again"
+                f"{self.path} line {error.lineno} is not JSON: remove that line, and the run is repeated"
             ) from None
 
     def find(self, settings: Mapping[str, Any]) -> Row | None:
@@ -77,7 +77,7 @@ def commit() -> str:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class BenchOptions:
     """Options of `thinwire private bench`; None: as the bench likes."""
 
     nets: tuple[str, ...] = ("digits", "resnet8w", "resnet32")
@@ -95,9 +95,9 @@ class Wishes:
         return BenchRecords(bench, self.records).once(settings, partial(run, *arguments), self.again)
 
 
-def documents(wishes: Wishes, say: Say) -> Iterator[Row]:
+def write_tables(options: BenchOptions, say: Say) -> Iterator[Row]:
     """Print all tables, and put them between the marks of docs/private.md where that file is."""
-    text = "\n\n".join(filter(None, (table(wishes.records) for table in TABLES)))
+    text = "\n\n".join(filter(None, (table(options.records) for table in TABLES)))
     if PAGE.exists() and BEGIN in (page := PAGE.read_text()):
         before, after = page.split(BEGIN)[0], page.split(END)[1]
         PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
@@ -150,8 +150,8 @@ def latency_table(folder: Path) -> str:
     """Seconds over links; the median of repeats."""
     groups: dict[tuple[str, str, str, float], list[Row]] = {}
     for line in _lines(folder, "latency"):
-        told = line["settings"]
-        key = (told["net"], told["rung"], told["rate"] or "unshaped", told["round_trip_ms"])
+        settings = line["settings"]
+        key = (settings["net"], settings["rung"], settings["rate"] or "unshaped", settings["round_trip_ms"])
         groups.setdefault(key, []).append(line["result"])
     rows: list[Row] = []
     for (net, rung, rate, trip), runs in groups.items():

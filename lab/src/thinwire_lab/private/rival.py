@@ -18,7 +18,7 @@ from thinwire.errors import PrivateError
 from thinwire_lab.private import rival_spu
 from thinwire_lab.private.ladder import Rung, calm_picture, rungs_named, summary
 from thinwire_lab.private.parties import BenchClient, BenchServer, run_parties
-from thinwire_lab.private.records import Row, Say, Wishes
+from thinwire_lab.private.records import BenchOptions, Row, Say
 from thinwire_private.compiler import prepare_graph
 from thinwire_private.link.channel import Channel, memory_pair
 from thinwire_private.message import CLIENT, SERVER
@@ -52,12 +52,12 @@ class Case:
     judged: bool = True
 
 
-def operators(wishes: Wishes, say: Say) -> Iterator[Row]:
+def operators(options: BenchOptions, say: Say) -> Iterator[Row]:
     """One row per operator."""
     for case in cases():
         say(case.name)
         settings = {"operator": case.name, "elements": COUNT if case.unit == "bits" else 1}
-        yield wishes.once("operators", settings, measure, case)
+        yield options.once("operators", settings, measure, case)
 
 
 def cases() -> Iterator[Case]:
@@ -164,18 +164,18 @@ def _bits(party: Party) -> Any:
     return np.random.default_rng(20 + party.role).integers(0, 2, COUNT, dtype=np.uint8)
 
 
-def rival(wishes: Wishes, say: Say) -> Iterator[Row]:
+def rival(options: BenchOptions, say: Say) -> Iterator[Row]:
     """SPU in rings of 64 and 32 bits, then rungs of ours; one picture a query, the first one apart."""
-    if wishes.spu is None:
+    if options.spu is None:
         raise PrivateError(f"the rival needs a Python with SPU in a throw-away venv: {HOW}")
     for field in (64, 32):
         say(f"SPU, {field}-bit ring")
         settings = {"system": "spu", "ring_bits": field, "images": IMAGES}
-        yield wishes.once("rival", settings, _spu, wishes.spu, field)
-    for rung in rungs_named(wishes.variants or RUNGS, wishes.models):
+        yield options.once("rival", settings, _spu, options.spu, field)
+    for rung in rungs_named(options.variants or RUNGS, options.models):
         say(f"thinwire {rung.name}")
         settings = {"system": "thinwire", "rung": rung.name, "images": IMAGES}
-        yield wishes.once("rival", settings, _ours, rung)
+        yield options.once("rival", settings, _ours, rung)
 
 
 def _spu(python: Path, field: int) -> Row:

@@ -25,7 +25,7 @@ from thinwire_private.errors import ModelError
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import Add, GraphNode, Requant
 from thinwire_private.net.twq import QuantizedModel, write_twq
-from thinwire_private.net.widths import Bits, bits_from_facts, bits_to_facts, read_bits, settled
+from thinwire_private.net.widths import Bits, bits_from_facts, bits_to_facts, fit_accumulators, read_bits
 from thinwire_private.net.zoo import ZOO, build
 from thinwire_private.train.fit import Pictures, TrainingSchedule
 from thinwire_private.train.qnet import QNet
@@ -92,7 +92,7 @@ def shifts_of(graph: Graph) -> dict[str, Any]:
     return shifts | {node.name: list(node.shifts) for node in graph.of(Add)}
 
 
-def priced(row: Row) -> Row:
+def with_current_bytes(row: Row) -> Row:
     """A recorded run with its bytes under the protocols of today; of networks outside the zoo as recorded."""
     if row["net"] not in ZOO:
         return row
@@ -108,7 +108,7 @@ def priced(row: Row) -> Row:
             case _:
                 return node
 
-    nodes = settled([shifted(node) for node in graph])
+    nodes = fit_accumulators([shifted(node) for node in graph])
     return {**row, "bytes": picture_bytes(replace(graph, nodes=nodes))}
 
 

@@ -42,7 +42,7 @@ def serve(
       thinwire private serve --model m.twq --listen 0.0.0.0:7000 --cert server.pem --key server.key \\
         --client-ca ca.pem
     """
-    from thinwire_private.link.tls import parse_address, told
+    from thinwire_private.link.tls import format_address, parse_address
     from thinwire_private.net.twq import read_twq
     from thinwire_private.server import Server
     from thinwire_private.sessions import digest
@@ -61,7 +61,9 @@ def serve(
         tell=lambda text: typer.echo(text, err=True),
     )
     with server:
-        typer.echo(f"serving {graph.name} on {told(server.address)}, model {digest(graph, chosen).hex()}")
+        typer.echo(
+            f"serving {graph.name} on {format_address(server.address)}, model {digest(graph, chosen).hex()}"
+        )
         try:
             server.wait()
         except KeyboardInterrupt:

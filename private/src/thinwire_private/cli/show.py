@@ -44,7 +44,7 @@ def print_row(row: dict[str, Any]) -> None:
     typer.echo(json_.dumps(row))
 
 
-class Teller:
+class ProgressOutput:
     """Sentences and a bar on standard error."""
 
     def __init__(self, quiet: bool) -> None:
@@ -62,7 +62,7 @@ class Teller:
         self._task: Any = None
         self._quiet = quiet
 
-    def __enter__(self) -> Teller:
+    def __enter__(self) -> ProgressOutput:
         self._bars.start()
         return self
 

@@ -75,17 +75,17 @@ def pack_header(payload: memoryview, sequence: int, is_abort: bool = False) -> b
 
 def read_header(data: bytes | bytearray | memoryview, sequence: int) -> Header:
     """Read a header and refuse what cannot be true, before anything is allocated for the payload."""
-    length, told, checksum = HEADER.unpack(data)
-    header = Header(length & ~_ABORT, told, checksum, bool(length & _ABORT))
+    length, number, checksum = HEADER.unpack(data)
+    header = Header(length & ~_ABORT, number, checksum, bool(length & _ABORT))
     limit = MAX_REASON_BYTES if header.is_abort else MAX_FRAME_BYTES
     if not 1 <= header.num_bytes <= limit:
         raise LinkError(
             f"the peer announced a frame of {header.num_bytes} bytes, allowed are 1 to {limit}: "
             "it does not speak thinwire's protocol, or the connection is damaged"
         )
-    if told != sequence & 0xFFFFFFFF:
+    if number != sequence & 0xFFFFFFFF:
         raise LinkError(
-            f"frame {told} came where frame {sequence & 0xFFFFFFFF} was due: the connection is damaged, "
+            f"frame {number} came where frame {sequence & 0xFFFFFFFF} was due: the connection is damaged, "
             "start again"
         )
     return header

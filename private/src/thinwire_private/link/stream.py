@@ -114,7 +114,7 @@ class Pump:
             if left <= 0:
                 raise LinkError(
                     f"the peer {did_nothing} for {self.timeout_s:g} s: it hangs or is cut off; "
-                    "raise the time-out if it may think for longer"
+                    "raise the time-out if it may take longer"
                 )
             self._changed.wait(left)
 

@@ -56,7 +56,8 @@ def require_tls(address: Address, context: ssl.SSLContext | None) -> None:
     """Refuse an address beyond this machine unless there is TLS."""
     if context is None and not is_loopback(address[0]):
         raise LinkError(
-            f"{told(address)} is not this machine, and without TLS everybody on the way could read along: "
+            f"{format_address(address)} is another machine, and "
+            "without TLS others on the network could read along: "
             "give certificates (--cert and --key to serve, --ca to infer), or use 127.0.0.1"
         )
 
@@ -86,7 +87,7 @@ def parse_address(text: str) -> Address:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def told(address: Address) -> str:
+def format_address(address: Address) -> str:
     """An address as a user writes it."""
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
     return f"{host}:{address[1]}"
@@ -117,12 +118,12 @@ def listen(address: Address, context: ssl.SSLContext | None = None) -> socket.so
         return socket.create_server(address, family=family, backlog=64)
     except OSError as error:
         raise LinkError(
-            f"cannot listen on {told(address)} ({error.strerror or error}): "
-            "another program has this port, or the address is not ours; choose another port"
+            f"cannot listen on {format_address(address)} ({error.strerror or error}): "
+            "another program uses this port, or the address is not of this machine; choose another port"
         ) from None
 
 
-def answer(
+def accept(
     connection: socket.socket, context: ssl.SSLContext | None, timeout_s: float = DEFAULT_TIMEOUT_S
 ) -> SocketChannel:
     """The server's end of an accepted connection."""
@@ -131,12 +132,12 @@ def answer(
     except (ssl.SSLError, OSError) as error:
         connection.close()
         raise LinkError(
-            f"a client could not be spoken to over TLS ({reason(error)}): "
-            "it uses no TLS, or does not accept this certificate, or has none that is asked for"
+            f"TLS with a client failed ({reason(error)}): "
+            "it does not use TLS, rejects this certificate, or lacks the certificate that is asked for"
         ) from None
 
 
-def call(
+def connect(
     address: Address, context: ssl.SSLContext | None = None, timeout_s: float = DEFAULT_TIMEOUT_S
 ) -> SocketChannel:
     """The client's end of a new connection."""
@@ -145,21 +146,21 @@ def call(
         connection = socket.create_connection(address, timeout=min(CONNECT_TIMEOUT_S, timeout_s))
     except OSError as error:
         raise LinkError(
-            f"no server answers at {told(address)} ({error.strerror or error}): "
-            "is `thinwire private serve` running there, and is the port open?"
+            f"no server answers at {format_address(address)} ({error.strerror or error}): "
+            "check that `thinwire private serve` runs there and that the port is open"
         ) from None
     try:
         return SocketChannel(_wrapped(connection, context, address[0], timeout_s), timeout_s)
     except ssl.SSLCertVerificationError as error:
         connection.close()
         raise LinkError(
-            f"the certificate of {told(address)} is not accepted ({error.verify_message}): "
+            f"the certificate of {format_address(address)} is not accepted ({error.verify_message}): "
             "check --ca, and that the certificate names this host"
         ) from None
     except (ssl.SSLError, OSError) as error:
         connection.close()
         raise LinkError(
-            f"{told(address)} does not speak TLS as we do ({reason(error)}): "
+            f"TLS with {format_address(address)} failed ({reason(error)}): "
             "start the server with --cert and --key, and use TLS 1.3"
         ) from None
 

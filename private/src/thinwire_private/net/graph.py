@@ -22,7 +22,7 @@ from thinwire_private.net.nodes import (
     Weighted,
     out_size,
 )
-from thinwire_private.net.widths import WEIGHTS, WORST, extremes, settled
+from thinwire_private.net.widths import WEIGHTS, WORST, extremes, fit_accumulators
 
 MAX_BITS = 62  # an accumulator and its rounding term fit an int64
 MAX_SIZE = 1 << 28  # integers in one value
@@ -37,8 +37,10 @@ def check_node(node: GraphNode, before: Mapping[str, GraphNode]) -> None:
         if source not in before:
             raise ModelError(f"node {node.name!r} reads {source!r}, which does not stand before it")
         if before[source].value != taken:
-            given = told(before[source].value)
-            raise ModelError(f"node {node.name!r} expects {told(taken)} from {source!r}, which gives {given}")
+            given = describe_value(before[source].value)
+            raise ModelError(
+                f"node {node.name!r} expects {describe_value(taken)} from {source!r}, which gives {given}"
+            )
     check_value(node)
     match node:
         case Weighted():
@@ -60,11 +62,17 @@ def check_value(node: GraphNode) -> None:
     """Raise ModelError unless the node's output has the shape and the sign that follow from its inputs."""
     value = node.value
     if not 1 <= value.bits <= MAX_BITS or min(value.shape, default=0) < 1 or value.size > MAX_SIZE:
-        raise ModelError(f"node {node.name!r} gives {told(value)}: widths go from 1 to {MAX_BITS} bits")
+        raise ModelError(
+            f"node {node.name!r} gives {describe_value(value)}: widths go from 1 to {MAX_BITS} bits"
+        )
     if (shape := expected_shape(node)) != value.shape:
-        raise ModelError(f"node {node.name!r} gives {told(value)}: its inputs make the shape {shape}")
+        raise ModelError(
+            f"node {node.name!r} gives {describe_value(value)}: its inputs make the shape {shape}"
+        )
     if value.signed != expected_sign(node):
-        raise ModelError(f"node {node.name!r} gives {told(value)}: the other sign follows from its inputs")
+        raise ModelError(
+            f"node {node.name!r} gives {describe_value(value)}: the other sign follows from its inputs"
+        )
 
 
 def num_sources(node: GraphNode) -> int:
@@ -135,10 +143,10 @@ def check_weights(layer: Weighted) -> None:
         )
 
 
-def told(value: Value) -> str:
+def describe_value(value: Value) -> str:
     """A value in words.
 
-    >>> told(Value((16, 8, 8), 6, False))
+    >>> describe_value(Value((16, 8, 8), 6, False))
     'a 6-bit activation of shape 16x8x8'
     """
     what = "accumulator" if value.signed else "activation"
@@ -179,7 +187,7 @@ class Graph:
         """Raise ModelError if a sum can leave its accumulator."""
         if self.acc_rule == WEIGHTS and not self.has_weights:
             return  # a client's view: the server, who has the weights, has checked them
-        for node, needed in zip(self.nodes, settled(self.nodes, self.acc_rule), strict=True):
+        for node, needed in zip(self.nodes, fit_accumulators(self.nodes, self.acc_rule), strict=True):
             if node.value.bits < needed.value.bits:
                 raise ModelError(
                     f"node {node.name!r} has {node.value.bits} bits, its sums need {needed.value.bits} "
@@ -234,11 +242,11 @@ class Graph:
         """The graph with every node replaced by `change(node)`."""
         return replace(self, nodes=tuple(change(node) for node in self.nodes))
 
-    def settle(self, acc_rule: str = WORST) -> Graph:
+    def fit_accumulators(self, acc_rule: str = WORST) -> Graph:
         """The graph with every accumulator as narrow as the rule allows."""
         if acc_rule == WEIGHTS and not self.has_weights:
             raise ModelError('accumulator widths from weights need the weights: use the rule "worst"')
-        return replace(self, nodes=settled(self.nodes, acc_rule), acc_rule=acc_rule)
+        return replace(self, nodes=fit_accumulators(self.nodes, acc_rule), acc_rule=acc_rule)
 
     def public(self) -> Graph:
         """What the client may see: the same graph without weights and biases."""

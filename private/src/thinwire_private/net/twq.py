@@ -116,14 +116,14 @@ def to_facts(graph: Graph) -> dict[str, Any]:
 
 
 def from_facts(facts: Any) -> Graph:
-    """The graph (without weights) that `to_facts` told of."""
+    """The graph (without weights) that `to_facts` gave."""
     try:
         if len(facts["nodes"]) > MAX_NODES:
             raise ModelError(f"{len(facts['nodes'])} nodes are more than {MAX_NODES}")
         values: dict[str, Value] = {}
         nodes = []
-        for told in facts["nodes"]:
-            node = _node(told, values)
+        for row in facts["nodes"]:
+            node = _node(row, values)
             values[node.name] = node.value
             nodes.append(node)
         return Graph(_name(facts["name"]), tuple(nodes), str(facts["acc_rule"]))
@@ -131,7 +131,7 @@ def from_facts(facts: Any) -> Graph:
         raise
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
         raise ModelError(
-            f"this is no description of a network ({_reason(error)}): export the model again"
+            f"this is not the description of a network ({_reason(error)}): export the model again"
         ) from error
 
 
@@ -145,12 +145,12 @@ def canonical(facts: Any) -> bytes:
     return json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _node(told: Any, values: Mapping[str, Value]) -> GraphNode:
-    kind = KINDS[told["kind"]]
-    sources = tuple(_name(source) for source in told["sources"])
-    value = Value(tuple(_count(side) for side in told["shape"]), _count(told["bits"]), _flag(told["signed"]))
-    own = {name: READERS[name](told[name]) for name in _own_fields(kind)}
-    return kind(_name(told["name"]), sources, tuple(values[source] for source in sources), value, **own)
+def _node(row: Any, values: Mapping[str, Value]) -> GraphNode:
+    kind = KINDS[row["kind"]]
+    sources = tuple(_name(source) for source in row["sources"])
+    value = Value(tuple(_count(side) for side in row["shape"]), _count(row["bits"]), _flag(row["signed"]))
+    own = {name: READERS[name](row[name]) for name in _own_fields(kind)}
+    return kind(_name(row["name"]), sources, tuple(values[source] for source in sources), value, **own)
 
 
 def _own_fields(kind: type[GraphNode]) -> tuple[str, ...]:

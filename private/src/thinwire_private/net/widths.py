@@ -83,7 +83,7 @@ def bits_to_facts(bits: Bits) -> dict[str, Any]:
 
 
 def bits_from_facts(facts: Any) -> Bits:
-    """The widths that `bits_to_facts` told of."""
+    """The widths that `bits_to_facts` gave."""
     try:
         bits = Bits(**facts)
         widths = [bits.weight, bits.activation, bits.ends, *bits.weights.values(), *bits.activations.values()]
@@ -91,7 +91,7 @@ def bits_from_facts(facts: Any) -> Bits:
             raise ModelError("bit widths must be whole numbers from 1 to 24")
     except (TypeError, AttributeError) as error:
         raise ModelError(
-            f"these are no bit widths ({error}): make them with `thinwire private search`"
+            f"these are not bit widths ({error}): make them with `thinwire private search`"
         ) from error
     return bits
 
@@ -105,7 +105,7 @@ def open_bits(text: str) -> Bits:
         return bits_from_facts(json.loads(path.read_text())["bits"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
-            f"{path} holds no bit widths ({error}): make it with `thinwire private search`"
+            f"{path} does not hold bit widths ({error}): make it with `thinwire private search`"
         ) from error
 
 
@@ -145,7 +145,7 @@ def signed_bits(low: int, high: int) -> int:
     return 1 + max((-low - 1).bit_length() if low < 0 else 0, high.bit_length())
 
 
-def settled(nodes: Sequence[GraphNode], rule: str = WORST) -> tuple[GraphNode, ...]:
+def fit_accumulators(nodes: Sequence[GraphNode], rule: str = WORST) -> tuple[GraphNode, ...]:
     """Nodes in order, with accumulators as narrow as the rule allows.
 
     1. forward: the range of every node's sums;  2. backward: a sum that is added to another one lives in the

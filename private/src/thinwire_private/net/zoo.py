@@ -28,7 +28,7 @@ from thinwire_private.net.nodes import (
     activation,
     out_size,
 )
-from thinwire_private.net.widths import Bits, read_bits, settled
+from thinwire_private.net.widths import Bits, fit_accumulators, read_bits
 
 # How large numbers are expected to be: root mean square over range, of activations and of random weights.
 TYPICAL_ACTIVATION = 0.35
@@ -132,7 +132,7 @@ class Sketch:
         """The graph whose logits are node x, with worst-case accumulators."""
         taken = self.value(x)
         self._draw(Output("output", (x,), (taken,), taken), 1.0)
-        return Graph(self._name, settled(tuple(self._nodes.values())))
+        return Graph(self._name, fit_accumulators(tuple(self._nodes.values())))
 
     def residual(self, name: str, x: str) -> tuple[str, str]:
         """relu of x as (next convolution's activation, shortcut), the latter in its own width if asked."""
@@ -243,7 +243,7 @@ def read_net(text: str) -> Graph:
     if bits != LIST:
         return build(name, read_bits(bits or "W4A6"))
     if name not in LISTS:
-        raise ModelError(f"there is no list of widths of {name}: write widths, as in {name}:W4A6")
+        raise ModelError(f"no list of widths is known for {name}: write widths, as in {name}:W4A6")
     return listed(name, LISTS[name], read_bits("W4A6"))
 
 

@@ -157,7 +157,7 @@ class BaseSender:
                     keys.append(_kdf(self._session, index, j, group.multiply(self._scalar, point)))
                 pairs.append((keys[0], keys[1]))
         except Exception:
-            raise ProtocolError("the peer's base OT message holds bytes that are no point") from None
+            raise ProtocolError("the peer's base OT message holds bytes that are not a point") from None
         return pairs
 
 
@@ -176,7 +176,7 @@ def _kdf(session: bytes, index: int, choice: int, point: bytes) -> bytes:
     return derive(session, "base key", index.to_bytes(4, "little"), bytes([choice]), point)[:KEY_BYTES]
 
 
-def check_needs() -> None:
+def check_requirements() -> None:
     """Raise MissingError, one sentence with the way out, unless AES and ristretto255 are at hand."""
     native()
     ristretto255()

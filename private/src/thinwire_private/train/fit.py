@@ -20,8 +20,8 @@ Tell = Callable[[int, int, float], None]
 class Pictures:
     """Labelled pictures as the integers that a private network takes, for training and for testing.
 
-    Bytes as they are in the files, no mean taken off: the first layer's norm learns that. `augment` changes a
-    batch of training pictures at random.
+    Bytes as they are in the files, without subtracting a mean: the first layer's norm learns that. `augment`
+    changes a batch of training pictures at random.
     """
 
     task: str

@@ -18,7 +18,7 @@ from thinwire_private.errors import ModelError
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import Add, GraphNode, IntArray, Output, Requant, SumPool, Weighted
 from thinwire_private.net.oracle import overflows, run
-from thinwire_private.net.widths import WORST, Bits, bias_limit, settled
+from thinwire_private.net.widths import WORST, Bits, bias_limit, fit_accumulators
 from thinwire_private.train.fit import Pictures, TrainingSchedule, accuracy, fit
 from thinwire_private.train.qnet import QNet, pool_exponent
 
@@ -43,7 +43,7 @@ def export(net: QNet, acc_rule: str = WORST) -> Graph:
         made, exponent = _node(net, node, given) if given else (node, net.graph.input.exponent)
         exponents[node.name] = exponent
         nodes.append(made)
-    return replace(net.graph, nodes=settled(nodes, acc_rule), acc_rule=acc_rule)
+    return replace(net.graph, nodes=fit_accumulators(nodes, acc_rule), acc_rule=acc_rule)
 
 
 def _node(net: QNet, node: GraphNode, given: list[int]) -> tuple[GraphNode, int]:
@@ -203,7 +203,7 @@ def tune(
 
 @torch.no_grad()
 def check_export(net: QNet, graph: Graph, pictures: Pictures) -> None:
-    """Assert that oracle and torch agree on every logit: an exporter that lies must not leave this room."""
+    """Assert that oracle and torch agree on every logit: a wrong export must never reach a file."""
     x = pictures.test_x[:CHECKED]
     logits = net.double().eval()(x).numpy() * 2.0**graph.output.exponent
     net.float().train()

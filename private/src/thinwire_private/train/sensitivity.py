@@ -1,4 +1,4 @@
-"""Sensitivity: how much the loss suffers when one layer alone is quantized to given widths.
+"""Sensitivity: how much the loss grows when one layer alone is quantized to given widths.
 
 Fisher form:      Omega_i(l_w, l_x) = sum((y - y_q)^2 * (dL/dy)^2), y = W x + b in floating point, y_q with
                   both W and x on their grids; diagonal Fisher information, one batch, covers activations too.

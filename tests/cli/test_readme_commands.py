@@ -12,6 +12,7 @@ import pytest
 import typer
 
 from thinwire_lab.cli.app import make_app
+from thinwire_private.cli.app import make_app as make_private_app
 
 ROOT = Path(__file__).resolve().parents[2]
 MUST_HAVE = (
@@ -39,7 +40,9 @@ def commands(text: str) -> list[str]:
 
 @cache
 def root() -> Any:
-    return typer.main.get_command(make_app())
+    app = make_app()
+    app.add_typer(make_private_app(), name="private")
+    return typer.main.get_command(app)
 
 
 def parse(words: list[str]) -> None:

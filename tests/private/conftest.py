@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from thinwire_private.net.bits import read_bits
-from thinwire_private.net.draw import random_pictures, with_random_weights
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.sketch import Sketch
-from thinwire_private.net.value import IntArray
+from thinwire_private.net.nodes import IntArray
+from thinwire_private.net.widths import read_bits
+from thinwire_private.net.zoo import Sketch, random_pictures, with_random_weights
 
 
 @pytest.fixture(scope="session")

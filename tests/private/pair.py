@@ -6,11 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from thinwire_private.link.memory import memory_pair
+from thinwire_private.link.channel import memory_pair
 from thinwire_private.message import CLIENT, SERVER, traffic
 from thinwire_private.ot.kind import OtKind
-from thinwire_private.protocols.operator import Operator
-from thinwire_private.protocols.party import Party
+from thinwire_private.protocols.operator import Operator, Party
 
 KINDS = ("kk13+iknp", "softspoken:1", "softspoken:2", "softspoken:4", "softspoken:8")
 

@@ -8,19 +8,16 @@ import numpy as np
 import pytest
 from pair import both
 
+from thinwire_private.compiler import compile_graph, prepare_graph
 from thinwire_private.errors import ModelError
-from thinwire_private.link.channel import Buffer
-from thinwire_private.link.memory import memory_pair
-from thinwire_private.message import CLIENT, SERVER, Traffic
+from thinwire_private.link.channel import Buffer, memory_pair
+from thinwire_private.message import CLIENT, SERVER, WireTraffic
 from thinwire_private.net import oracle
-from thinwire_private.net.bits import read_bits
-from thinwire_private.net.draw import random_pictures, with_random_weights
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.nodes import Output, Requant
-from thinwire_private.net.sketch import Sketch
-from thinwire_private.net.value import IntArray
-from thinwire_private.net.zoo import build
-from thinwire_private.program import Player, Program, compile_graph, prepare_graph
+from thinwire_private.net.nodes import IntArray, Output, Requant
+from thinwire_private.net.widths import read_bits
+from thinwire_private.net.zoo import Sketch, build, random_pictures, with_random_weights
+from thinwire_private.program import Player, Program
 from thinwire_private.variant import VARIANTS, Variant, variant
 
 
@@ -59,20 +56,20 @@ def infer(server: Player, client: Player, x: IntArray) -> IntArray:
     return both(server.infer, lambda: client.infer(x))[1]
 
 
-def predicted(program: Program) -> list[tuple[str, str, str, Traffic]]:
+def predicted(program: Program) -> list[tuple[str, str, str, WireTraffic]]:
     return [(row.layer, row.operator, row.phase, row.traffic) for row in program.costs()]
 
 
-def measured(player: Player) -> list[tuple[str, str, str, Traffic]]:
+def measured(player: Player) -> list[tuple[str, str, str, WireTraffic]]:
     return [(row.layer, row.operator, row.phase, row.traffic) for row in player.rows if row.traffic.frames]
 
 
-def summed(rows: list[tuple[str, str, str, Traffic]]) -> dict[tuple[str, str, str], Traffic]:
+def summed(rows: list[tuple[str, str, str, WireTraffic]]) -> dict[tuple[str, str, str], WireTraffic]:
     """Bytes and frames of every operator of a layer, without flights."""
-    found: dict[tuple[str, str, str], Traffic] = {}
+    found: dict[tuple[str, str, str], WireTraffic] = {}
     for layer, operator, phase, each in rows:
         key = layer, operator, phase
-        found[key] = found.get(key, Traffic()) + replace(each, flights=0)
+        found[key] = found.get(key, WireTraffic()) + replace(each, flights=0)
     return found
 
 

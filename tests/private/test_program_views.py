@@ -9,13 +9,14 @@ import pytest
 from pair import both
 from test_program import calm
 
-from thinwire_private.link.memory import MemoryChannel, memory_pair
+from thinwire_private.compiler import compile_graph, prepare_graph
+from thinwire_private.link.channel import MemoryChannel, memory_pair
 from thinwire_private.message import CLIENT, SERVER
-from thinwire_private.net.bits import read_bits
 from thinwire_private.net.graph import Graph
+from thinwire_private.net.widths import read_bits
 from thinwire_private.net.zoo import build
-from thinwire_private.ot.prg import Prg
-from thinwire_private.program import Player, compile_graph, prepare_graph
+from thinwire_private.ot.primitives import Prg
+from thinwire_private.program import Player
 from thinwire_private.variant import Variant, variant
 
 LIMIT = 80  # of a chi-square with 15 degrees of freedom: one false alarm in 10^10

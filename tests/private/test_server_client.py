@@ -17,18 +17,16 @@ import pytest
 
 import thinwire_private as private
 from thinwire.errors import LinkError, ThinwireError
-from thinwire_private.description import digest
+from thinwire_private.costs import total
 from thinwire_private.errors import MissingError, ModelError
-from thinwire_private.ledger import total
-from thinwire_private.link.certificate import write_certificates
-from thinwire_private.link.connection import call
-from thinwire_private.link.handshake import ANY, HELLO_BYTES, Hello
+from thinwire_private.link.handshake import ANY, HELLO_BYTES, Hello, Request
 from thinwire_private.link.stream import SocketChannel
+from thinwire_private.link.tls import connect, write_certificates
 from thinwire_private.net import oracle
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.twq import Model, write_twq
-from thinwire_private.net.value import IntArray
-from thinwire_private.request import Request
+from thinwire_private.net.nodes import IntArray
+from thinwire_private.net.twq import QuantizedModel, write_twq
+from thinwire_private.sessions import digest
 from thinwire_private.variant import VARIANTS
 
 LONG_S = 120.0  # far above what a busy machine needs
@@ -51,10 +49,10 @@ def channels(monkeypatch: pytest.MonkeyPatch) -> list[SocketChannel]:
     opened: list[SocketChannel] = []
 
     def noting(*arguments: Any) -> SocketChannel:
-        opened.append(call(*arguments))
+        opened.append(connect(*arguments))
         return opened[-1]
 
-    monkeypatch.setattr("thinwire_private.client.call", noting)
+    monkeypatch.setattr("thinwire_private.client.connect", noting)
     return opened
 
 
@@ -203,7 +201,7 @@ def test_other_parameters_are_refused_on_both_sides(
 
 
 def test_another_version_is_refused_on_both_sides(server: private.Server, events: list[str]) -> None:
-    with call(server.address, timeout_s=LONG_S) as channel:
+    with connect(server.address, timeout_s=LONG_S) as channel:
         channel.send(Hello(1, 0, bytes(32), ANY, version=7).to_bytes())
         with pytest.raises(LinkError, match="version 7 of the client meets version 2 of the server"):
             channel.receive(HELLO_BYTES)
@@ -239,7 +237,7 @@ def test_a_server_that_stops_talking_is_left() -> None:
 def test_a_killed_server_ends_the_client(
     small: Graph, pictures: IntArray, channels: list[SocketChannel], tmp_path: Path
 ) -> None:
-    write_twq(tmp_path / "m.twq", Model(small))
+    write_twq(tmp_path / "m.twq", QuantizedModel(small))
     serve = ["private", "serve", "--model", str(tmp_path / "m.twq"), "--listen", "127.0.0.1:0"]
     process = subprocess.Popen(
         [sys.executable, "-c", "from thinwire.cli import main; main()", *serve],
@@ -333,7 +331,7 @@ def test_what_is_missing_is_told_before_anything_starts(
     def missing() -> None:
         raise MissingError("private inference needs AES")
 
-    monkeypatch.setattr(f"thinwire_private.needs.{need}", missing)
+    monkeypatch.setattr(f"thinwire_private.ot.base.{need}", missing)
     with pytest.raises(MissingError, match="needs AES"):
         private.Server(small)
     with pytest.raises(MissingError, match="needs AES"):
@@ -341,7 +339,7 @@ def test_what_is_missing_is_told_before_anything_starts(
 
 
 def test_the_server_wants_a_certificate_beyond_this_machine(small: Graph) -> None:
-    with pytest.raises(LinkError, match="without TLS everybody"), private.Server(small, ("0.0.0.0", 0)):
+    with pytest.raises(LinkError, match="without TLS others"), private.Server(small, ("0.0.0.0", 0)):
         pass
 
 

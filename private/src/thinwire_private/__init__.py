@@ -1,10 +1,29 @@
 """Private inference: a quantized network run between two parties, neither of which sees what the other holds.
 
-Reading order: README.md beside this file.
+Reading order: private/README.md.
 """
 
-from thinwire_private.client import Client
-from thinwire_private.server import Server
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thinwire_private.client import Client
+    from thinwire_private.server import Server
 
 __all__ = ["Client", "Server"]
 __version__ = "0.2.0"
+_HOMES = {"Client": "thinwire_private.client", "Server": "thinwire_private.server"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(
+            f"module 'thinwire_private' has no attribute {name!r}: it has {', '.join(__all__)}"
+        )
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,51 +1,113 @@
-"""Ahead: what an online step needs and no input decides, made offline: its triples, and half of its OTs."""
+"""Ahead: what an online step needs and no input decides, made offline: its triples, and half of its OTs.
+
+Products go one way, from the client, and are most of all bytes; making triples goes both ways. Where the two
+take turns, the line is idle for a round trip at every layer. So the client asks for triples and goes on; it
+takes the server's answer LAG layers later, when it has long arrived. The line is never empty, and one round
+trip is left in all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from thinwire_private.message import CLIENT, SERVER
+from thinwire_private.message import CLIENT, SERVER, ProtocolMessage
 from thinwire_private.ot.softspoken import BLOCK_OTS
 from thinwire_private.protocols.triples import TripleMaker
-from thinwire_private.step import ASK, FINISH, OFFLINE, Run, Step
+from thinwire_private.step import ASK, FINISH, OFFLINE, Query, Step
+
+LAG = 2  # layers; triples that are asked for and not finished are held in memory
 
 
-def half_ots(step: Step) -> Step:
+class HalfOts:
     """Most of the work of an OT extension depends on no choice: it is done while products travel.
 
     The bytes on the line are the same, and go when the choices are known.
     """
-    blocks = [sum(_blocks(m.num_ots) for m in step.messages if m.sender == role) for role in (SERVER, CLIENT)]
 
-    def act(run: Run) -> None:
-        run.party.prepare_ots(blocks[run.party.role], blocks[1 - run.party.role])
+    def __init__(self, step: Step) -> None:
+        self._layer = step.layer
+        self._blocks = [
+            sum(_blocks(message.num_ots) for message in step.messages if message.sender == role)
+            for role in (SERVER, CLIENT)
+        ]
 
-    return Step(step.layer, "half_ots", OFFLINE, (), act)
+    def step(self) -> Step:
+        """The offline step."""
+        return Step(self._layer, "half_ots", OFFLINE, (), self.prepare)
+
+    def prepare(self, query: Query) -> None:
+        """Both directions of this party."""
+        role = query.party.role
+        query.party.prepare_ots(self._blocks[role], self._blocks[1 - role])
 
 
-def triples(name: str, maker: TripleMaker) -> Iterator[Step]:
-    """In two parts: the client's rows, which the server answers; then what the server sent, and the client's
-    answer."""
-    blocks = _blocks(maker.num_ots)
-    first, *others = maker.messages()
+class TriplesAhead:
+    """The triples of a layer, in two parts: the client's rows, which the server answers; then what the server
+    sent, and the client's answer.
 
-    # Extending takes the oldest blocks that were made ahead; what it takes is made anew for online steps.
-    def ask(run: Run) -> None:
-        run.party.prepare_ots(blocks, blocks if run.party.is_server else 0)
-        making = maker.ask(run.party)
-        if run.party.is_server:
-            making.answer()
-        run.prepared.making[name] = making
+    Extending takes the oldest blocks that were made ahead; what it takes is made anew for online steps.
+    """
 
-    def finish(run: Run) -> None:
-        making = run.prepared.making.pop(name)
-        if not run.party.is_server:
-            run.party.prepare_ots(0, blocks)
-            making.answer()
-        run.prepared.triples[name] = making.finish()
+    def __init__(self, layer: str, maker: TripleMaker) -> None:
+        self._layer, self._maker = layer, maker
+        self._blocks = _blocks(maker.num_ots)
 
-    yield Step(name, "triples", OFFLINE, (first,), ask, ASK)
-    yield Step(name, "triples", OFFLINE, tuple(others), finish, FINISH)
+    def steps(self) -> Iterator[Step]:
+        """The two offline steps; none if nothing is ANDed."""
+        if messages := self._maker.messages():
+            yield Step(self._layer, "triples", OFFLINE, messages[:1], self.ask, ASK)
+            yield Step(self._layer, "triples", OFFLINE, messages[1:], self.finish, FINISH)
+
+    def ask(self, query: Query) -> None:
+        """The client's rows; the server answers them at once."""
+        party = query.party
+        party.prepare_ots(self._blocks, self._blocks if party.is_server else 0)
+        pending = self._maker.ask(party)
+        if party.is_server:
+            pending.answer()
+        query.nodes[self._layer].pending = pending
+
+    def finish(self, query: Query) -> None:
+        """The client answers; both have their shares."""
+        state, party = query.nodes[self._layer], query.party
+        if not party.is_server:
+            party.prepare_ots(0, self._blocks)
+            state.pending.answer()
+        state.triples = state.pending.finish()
+        del state.pending
+
+
+def in_pipeline(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """Offline steps, given in the order of layers. No message waits but the first one and the last."""
+    ordered = list(_ordered(steps))
+    total, made = sum(len(step.messages) for step in ordered), []
+    num_before = 0
+    for step in ordered:
+        places = range(num_before, num_before + len(step.messages))
+        waiting = [place in (0, total - 1) for place in places]
+        made.append(replace(step, messages=tuple(map(_crossing, step.messages, waiting))))
+        num_before += len(step.messages)
+    return tuple(made)
+
+
+def _ordered(steps: Iterable[Step]) -> Iterator[Step]:
+    late: deque[Step] = deque()
+    num_asked = 0
+    for step in steps:
+        if step.part == FINISH:
+            late.append(step)
+            continue
+        yield step
+        num_asked += step.part == ASK
+        if step.part == ASK and num_asked > LAG:
+            yield late.popleft()
+    yield from late
+
+
+def _crossing(message: ProtocolMessage, waits: bool) -> ProtocolMessage:
+    return replace(message, crosses=not waits)
 
 
 def _blocks(num_ots: int) -> int:

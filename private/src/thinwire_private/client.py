@@ -10,17 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from thinwire.errors import LinkError, ThinwireError
-from thinwire_private.description import read_description
-from thinwire_private.ledger import Entry
-from thinwire_private.link.connection import call
-from thinwire_private.link.handshake import ANY, meet_server
+from thinwire_private.costs import CostEntry
+from thinwire_private.link.handshake import ANY, Request, RequestKind, meet_server
 from thinwire_private.link.stream import DEFAULT_TIMEOUT_S
-from thinwire_private.link.tls import Address, client_context, parse_address
-from thinwire_private.needs import check_needs
+from thinwire_private.link.tls import Address, client_context, connect, parse_address
+from thinwire_private.net.nodes import IntArray
 from thinwire_private.net.oracle import check_input
-from thinwire_private.net.value import IntArray
-from thinwire_private.request import Act, Request
-from thinwire_private.sessions import ClientSession, fingerprint
+from thinwire_private.ot.base import check_requirements
+from thinwire_private.sessions import ClientSession, fingerprint, read_description
 
 
 class Client:
@@ -44,19 +41,19 @@ class Client:
         expected: str | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
-        check_needs()
+        check_requirements()
         self._address = parse_address(server) if isinstance(server, str) else server
         self._context: ssl.SSLContext | None = None if ca is None else client_context(ca, certificate, key)
         self._expected, self._timeout_s = _digest(expected), timeout_s
 
     def __enter__(self) -> Client:
-        self._channel = call(self._address, self._context, self._timeout_s)
+        self._channel = connect(self._address, self._context, self._timeout_s)
         try:
             self._open()
         except BaseException as error:
             self._leave(error)
             if isinstance(error, LinkError) and self._met_silence():
-                raise LinkError(f"{error} (it never said a word: if it speaks TLS, give --ca)") from None
+                raise LinkError(f"{error} (it sent nothing at all: if it uses TLS, give --ca)") from None
             raise
         return self
 
@@ -76,14 +73,14 @@ class Client:
         return self._channel.tcp_bytes
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CostEntry]:
         """What was predicted and measured, operator by operator, of everything so far."""
         return self._session.entries
 
     def prepare(self, queries: int = 1, batch: int = 1) -> None:
         """Run the offline phase of this many queries of `batch` pictures each."""
         for _ in range(queries):
-            self._ask(Act.PREPARE, batch)
+            self._ask(RequestKind.PREPARE, batch)
             self._session.prepare(batch)
 
     def predict(self, x: ArrayLike) -> IntArray:
@@ -91,7 +88,7 @@ class Client:
         pictures = check_input(self.graph, np.asarray(x))
         if not self._session.is_prepared(len(pictures)):
             self.prepare(1, len(pictures))
-        self._ask(Act.QUERY, len(pictures))
+        self._ask(RequestKind.QUERY, len(pictures))
         return self._session.query(pictures)
 
     def _open(self) -> None:
@@ -105,12 +102,12 @@ class Client:
         """Whether a server was called without TLS and said nothing."""
         return self._context is None and self._channel.counters.received_bytes == 0
 
-    def _ask(self, act: Act, batch: int = 1) -> None:
+    def _ask(self, act: RequestKind, batch: int = 1) -> None:
         self._session.ask(Request(act, batch))
 
     def _leave(self, error: BaseException | None) -> None:
         if error is None:
-            self._channel.send(Request(Act.BYE).to_bytes())
+            self._channel.send(Request(RequestKind.BYE).to_bytes())
             self._channel.close()
         else:
             known = isinstance(error, ThinwireError)

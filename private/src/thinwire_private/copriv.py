@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from math import ceil
 
-from thinwire_private.message import SERVER, Traffic, traffic
+from thinwire_private.message import SERVER, WireTraffic, traffic
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.nodes import Conv, MaxPool, Node, Requant, Weighted
+from thinwire_private.net.nodes import Conv, GraphNode, MaxPool, Requant, Weighted
 from thinwire_private.ot.kind import OtKind
 from thinwire_private.program import CostRow
+from thinwire_private.protocols.extend import Ars
 from thinwire_private.protocols.operator import Operator
 from thinwire_private.protocols.pool import Max
 from thinwire_private.protocols.product import BitProduct
 from thinwire_private.protocols.sign import Relu
-from thinwire_private.protocols.truncate import Ars
 from thinwire_private.step import ONLINE
 
 RING_BITS = 37
@@ -37,12 +37,12 @@ def copriv_costs(graph: Graph, winograd: bool = True, ring_bits: int = RING_BITS
     for node in graph:
         for name, operator, times in _operators(node, winograd, ring_bits, kind):
             each = traffic(operator.messages())
-            total = sum([each] * times, Traffic())
+            total = sum([each] * times, WireTraffic())
             rows.append(CostRow(node.name, name, ONLINE, total))
     return tuple(rows)
 
 
-def _operators(node: Node, winograd: bool, bits: int, kind: OtKind) -> list[tuple[str, Operator, int]]:
+def _operators(node: GraphNode, winograd: bool, bits: int, kind: OtKind) -> list[tuple[str, Operator, int]]:
     match node:
         case Conv(kernel=3, stride=1) if winograd:
             out, height, width = node.value.shape

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from thinwire_private.link.frame import framed_bytes, num_frames
+from thinwire_private.link.channel import framed_bytes, num_frames
 from thinwire_private.ot.kind import OtKind
 
 SERVER, CLIENT = 0, 1
 
 
 @dataclass(frozen=True)
-class Message:
+class ProtocolMessage:
     """`num_bytes` of payload from party `sender`. Lists are in the order in which the client sees them.
 
     `crosses`: its sender did not wait for the message before it, which goes the other way.
@@ -25,24 +25,27 @@ class Message:
     num_ots: int = 0
 
 
-def crossing(*sizes: tuple[int, int]) -> tuple[Message, ...]:
+def crossing(*sizes: tuple[int, int]) -> tuple[ProtocolMessage, ...]:
     """Pairs of messages that cross: (bytes from the client, bytes from the server) each."""
-    pairs = ((Message(CLIENT, client), Message(SERVER, server, bool(client))) for client, server in sizes)
+    pairs = (
+        (ProtocolMessage(CLIENT, client), ProtocolMessage(SERVER, server, bool(client)))
+        for client, server in sizes
+    )
     return tuple(message for pair in pairs for message in pair)
 
 
-def rows(sender: int, count: int, kind: OtKind, crosses: bool = False) -> Message:
+def rows(sender: int, count: int, kind: OtKind, crosses: bool = False) -> ProtocolMessage:
     """The message that extends `count` OTs."""
-    return Message(sender, kind.row_bytes(count), crosses, count)
+    return ProtocolMessage(sender, kind.row_bytes(count), crosses, count)
 
 
-def crossing_rows(from_client: int, from_server: int, kind: OtKind) -> tuple[Message, ...]:
+def crossing_rows(from_client: int, from_server: int, kind: OtKind) -> tuple[ProtocolMessage, ...]:
     """Rows of OTs in both directions, crossing."""
     return rows(CLIENT, from_client, kind), rows(SERVER, from_server, kind, bool(from_client))
 
 
 @dataclass(frozen=True)
-class Traffic:
+class WireTraffic:
     """Bytes on the wire above TLS (payload and frame headers) and how often the direction changes."""
 
     from_server_bytes: int = 0
@@ -55,8 +58,8 @@ class Traffic:
         """Both directions."""
         return self.from_server_bytes + self.from_client_bytes
 
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(
+    def __add__(self, other: WireTraffic) -> WireTraffic:
+        return WireTraffic(
             self.from_server_bytes + other.from_server_bytes,
             self.from_client_bytes + other.from_client_bytes,
             self.frames + other.frames,
@@ -64,7 +67,7 @@ class Traffic:
         )
 
 
-def traffic(messages: Iterable[Message], before: int | None = None) -> Traffic:
+def traffic(messages: Iterable[ProtocolMessage], before: int | None = None) -> WireTraffic:
     """The sum of some messages; `before` is who sent the last message before them.
 
     >>> traffic([Message(CLIENT, 10), Message(CLIENT, 10), Message(SERVER, 1)])
@@ -78,11 +81,11 @@ def traffic(messages: Iterable[Message], before: int | None = None) -> Traffic:
         frames += num_frames(message.num_bytes)
         flights += message.sender != before
         before = message.sender
-    return Traffic(sent[SERVER], sent[CLIENT], frames, flights)
+    return WireTraffic(sent[SERVER], sent[CLIENT], frames, flights)
 
 
-def hops(messages: Iterable[Message], before: int | None = None) -> int:
-    """One-way latencies that messages wait for: flights, but two that cross count once.
+def hops(messages: Iterable[ProtocolMessage], before: int | None = None) -> int:
+    """One-way latencies that messages wait for: flights, but two messages that cross count once.
 
     >>> hops([*crossing((10, 10)), Message(CLIENT, 1)]), hops([Message(CLIENT, 1), Message(SERVER, 1)])
     (2, 2)
@@ -95,7 +98,7 @@ def hops(messages: Iterable[Message], before: int | None = None) -> int:
     return count
 
 
-def last_sender(messages: Sequence[Message], before: int | None) -> int | None:
+def last_sender(messages: Sequence[ProtocolMessage], before: int | None) -> int | None:
     """Who sent last."""
     for message in reversed(messages):
         if message.num_bytes:

@@ -10,25 +10,18 @@ from time import perf_counter
 
 import numpy as np
 
-from thinwire_private.compiler import steps_of
 from thinwire_private.errors import ModelError
-from thinwire_private.link.channel import Channel
-from thinwire_private.link.counters import Counters
-from thinwire_private.message import SERVER, Traffic, hops, last_sender, traffic
-from thinwire_private.net.graph import WEIGHTS, Graph
+from thinwire_private.link.channel import Channel, ChannelCounters
+from thinwire_private.message import SERVER, WireTraffic, hops, last_sender, traffic
+from thinwire_private.net.graph import Graph
+from thinwire_private.net.nodes import IntArray
 from thinwire_private.net.oracle import check_input
-from thinwire_private.net.value import IntArray
-from thinwire_private.ot.prg import Words
+from thinwire_private.ot.primitives import Words
 from thinwire_private.ot.suite import setup_messages
-from thinwire_private.pipeline import in_pipeline
-from thinwire_private.protocols.party import Party
+from thinwire_private.protocols.operator import Party, encode
 from thinwire_private.protocols.product import Seeds
-from thinwire_private.protocols.ring import encode
-from thinwire_private.rings import Rings
-from thinwire_private.step import OFFLINE, ONLINE, PHASES, SETUP, Prepared, Run, Step
+from thinwire_private.step import OFFLINE, ONLINE, PHASES, SETUP, Query, Step
 from thinwire_private.variant import Variant
-
-__all__ = ["CostRow", "Player", "Program", "compile_graph", "prepare_graph"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +31,7 @@ class CostRow:
     layer: str
     operator: str
     phase: str
-    traffic: Traffic
+    traffic: WireTraffic
     seconds: float | None = None  # measured
     hops: int | None = None  # predicted: flights, but messages that cross count once
 
@@ -73,10 +66,10 @@ class Program:
         """Predicted rows of a first query: set-up, offline, online, each in the order in which it runs."""
         return self._costs
 
-    def total(self, *phases: str) -> Traffic:
+    def total(self, *phases: str) -> WireTraffic:
         """The predicted sum over phases; all of them if none is named."""
         chosen = [row.traffic for row in self.costs() if row.phase in (phases or PHASES)]
-        return sum(chosen, Traffic())
+        return sum(chosen, WireTraffic())
 
     def hops(self, *phases: str) -> int:
         """One-way latencies a query waits for, over phases; all of them if none is named."""
@@ -89,27 +82,6 @@ class Program:
         parts += [astuple(m) for step in self.steps for m in step.messages]
         parts += [(s.layer, s.operator, s.phase) for s in self.steps]
         return hashlib.sha256(repr(parts).encode()).digest()
-
-
-def prepare_graph(graph: Graph, variant: Variant) -> Graph:
-    """The graph as the variant runs it: with or without clamps, with worst-case or tight accumulators.
-
-    The server does this and tells the client the public half.
-    """
-    if not variant.clamp:
-        graph = graph.fast()
-    if variant.tight_acc and graph.acc_rule != WEIGHTS:
-        graph = graph.settle(WEIGHTS)
-    return graph
-
-
-def compile_graph(graph: Graph, variant: Variant, batch: int = 1) -> Program:
-    """The program of a graph; the client compiles the public graph and gets the same steps."""
-    if batch < 1:
-        raise ModelError(f"a batch of {batch} pictures cannot be run: give 1 or more")
-    steps = tuple(steps_of(Rings(graph, variant, batch)))
-    offline = in_pipeline(step for step in steps if step.phase == OFFLINE)
-    return Program(graph, variant, batch, (*(step for step in steps if step.phase != OFFLINE), *offline))
 
 
 @dataclass
@@ -129,7 +101,7 @@ class Player:
     rows: list[CostRow] = field(default_factory=list)
     _party: Party | None = None
     _seeds: dict[str, Seeds] = field(default_factory=dict)
-    _prepared: list[Prepared] = field(default_factory=list)
+    _prepared: list[Query] = field(default_factory=list)
 
     def setup(self) -> None:
         """Base OTs and what depends on the weights alone."""
@@ -137,21 +109,21 @@ class Player:
         context = self.program.digest() + self.context
         self._party = Party.start(self.role, self.channel, self.program.variant.kind, self.seed, context)
         self._note("", "base_ot", SETUP, start, before)
-        self._play(self.program.of_phase(SETUP), self._run(Prepared()))
+        self._play(self.program.of_phase(SETUP), self._query())
 
     def sibling(self, program: Program) -> Player:
         """A player of another batch size on the same connection: its OTs, its seeds, and what was missing."""
         made = Player(program, self.role, self.channel, self.seed, self.context)
         made._party, made._seeds = self._party, self._seeds
         lacking = [step for step in program.of_phase(SETUP) if step.layer not in self._seeds]
-        made._play(lacking, made._run(Prepared()))
+        made._play(lacking, made._query())
         return made
 
     def prepare(self) -> None:
         """The offline phase of one query."""
-        prepared = Prepared()
-        self._play(self.program.of_phase(OFFLINE), self._run(prepared))
-        self._prepared.append(prepared)
+        query = self._query()
+        self._play(self.program.of_phase(OFFLINE), query)
+        self._prepared.append(query)
 
     def infer(self, x: IntArray | None = None) -> IntArray | None:
         """The online phase: the client gives pictures (batch, *shape) and gets the output."""
@@ -162,10 +134,10 @@ class Player:
             share = self._checked(x)
         if not self._prepared:
             self.prepare()
-        run = self._run(self._prepared.pop(0))
-        run.shares[graph.input.name] = share
-        self._play(self.program.of_phase(ONLINE), run)
-        return run.result
+        query = self._prepared.pop(0)
+        query.nodes[graph.input.name].share = share
+        self._play(self.program.of_phase(ONLINE), query)
+        return query.result
 
     def _checked(self, x: IntArray | None) -> Words:
         """The client's pictures; refused before anything of them is used."""
@@ -176,20 +148,20 @@ class Player:
             raise ModelError(f"{len(pictures)} pictures for a program of batch {self.program.batch}")
         return encode(pictures, 64)
 
-    def _run(self, prepared: Prepared) -> Run:
+    def _query(self) -> Query:
         if self._party is None:
             raise ModelError("the connection is not set up: call setup first")
-        return Run(self._party, self.program.graph, self.program.batch, self._seeds, prepared)
+        return Query(self._party, self.program.batch, self._seeds)
 
-    def _play(self, steps: Sequence[Step], run: Run) -> None:
+    def _play(self, steps: Sequence[Step], query: Query) -> None:
         for step in steps:
             start, before = perf_counter(), self.channel.counters
-            step.act(run)
+            step.act(query)
             self._note(step.layer, step.operator, step.phase, start, before)
 
-    def _note(self, layer: str, operator: str, phase: str, start: float, before: Counters) -> None:
+    def _note(self, layer: str, operator: str, phase: str, start: float, before: ChannelCounters) -> None:
         passed = self.channel.counters - before
         sent, received = passed.sent_bytes, passed.received_bytes
         server, client = (sent, received) if self.role == SERVER else (received, sent)
-        counted = Traffic(server, client, passed.sent_frames + passed.received_frames, passed.flights)
+        counted = WireTraffic(server, client, passed.sent_frames + passed.received_frames, passed.flights)
         self.rows.append(CostRow(layer, operator, phase, counted, perf_counter() - start))

@@ -8,7 +8,7 @@ from math import ceil, log2
 
 from thinwire_private.errors import ModelError
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.nodes import Add, MaxPool, Node, Output, Requant, SumPool, Weighted
+from thinwire_private.net.nodes import Add, GraphNode, MaxPool, Output, Requant, SumPool, Weighted
 from thinwire_private.net.widths import signed_bits, worst_case
 from thinwire_private.ot.kind import OtKind
 from thinwire_private.protocols.extend import UNKNOWN, Extend
@@ -42,15 +42,15 @@ class Rings:
         return self.variant.kind
 
     @cached_property
-    def readers(self) -> dict[str, list[Node]]:
+    def readers(self) -> dict[str, list[GraphNode]]:
         """Who reads a node."""
-        found: dict[str, list[Node]] = {node.name: [] for node in self.graph}
+        found: dict[str, list[GraphNode]] = {node.name: [] for node in self.graph}
         for node in self.graph:
             for source in node.sources:
                 found[source].append(node)
         return found
 
-    def reader(self, node: Node) -> Node:
+    def reader(self, node: GraphNode) -> GraphNode:
         """The one reader of an accumulator."""
         readers = self.readers[node.name]
         if len(readers) != 1:
@@ -59,7 +59,7 @@ class Rings:
             )
         return readers[0]
 
-    def native(self, node: Node) -> int:
+    def native(self, node: GraphNode) -> int:
         """The ring in which a node's shares come out."""
         if node.value.signed:
             return self.accumulator(node) - self.cut(node)
@@ -71,7 +71,7 @@ class Rings:
             case _:
                 return node.value.bits + (self.variant.msb != UNKNOWN)
 
-    def accumulator(self, node: Node) -> int:
+    def accumulator(self, node: GraphNode) -> int:
         """The ring of a signed node before any truncation."""
         match node:
             case Weighted() if self.widens(node):
@@ -93,7 +93,7 @@ class Rings:
         """Whether a product is extended afterwards to be added, as SiRNN does."""
         return not self.variant.residual_at_accumulator and isinstance(self.reader(layer), Add)
 
-    def cut(self, node: Node) -> int:
+    def cut(self, node: GraphNode) -> int:
         """Bits that SiRNN's first truncation takes off this accumulator: at most e, and none that matters.
 
         Behind a sum only those below the shortcut: else the rounding of the result could change.
@@ -114,7 +114,7 @@ class Rings:
                 return min(e, reader.shifts[1], after.shift)
         return 0
 
-    def rounding(self, node: Node) -> int:
+    def rounding(self, node: GraphNode) -> int:
         """What the server adds to this accumulator before its own truncation."""
         if not self.cut(node):
             return 0
@@ -122,7 +122,7 @@ class Rings:
         after = self.reader(reader) if isinstance(reader, Add) else reader
         return half(after) if isinstance(after, Requant) else 0
 
-    def asked(self, reader: Node, source: str) -> int | None:
+    def asked(self, reader: GraphNode, source: str) -> int | None:
         """The ring that a reader needs an activation in; None: its native one."""
         match reader:
             case Weighted():
@@ -143,7 +143,7 @@ class Rings:
         place = add.sources.index(source)
         return add.shifts[place] - (self.cut(add) if place else 0)
 
-    def extended(self, node: Node) -> int:
+    def extended(self, node: GraphNode) -> int:
         """The ring an activation is extended to; its native one if nobody asks."""
         if node.value.signed:
             return self.native(node)

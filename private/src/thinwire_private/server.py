@@ -10,17 +10,14 @@ from pathlib import Path
 from types import TracebackType
 
 from thinwire.errors import LinkError, ThinwireError
-from thinwire_private.description import describe
+from thinwire_private.compiler import prepare_graph
 from thinwire_private.errors import ModelError
-from thinwire_private.link.connection import answer, listen
-from thinwire_private.link.handshake import meet_client
+from thinwire_private.link.handshake import Request, RequestKind, meet_client
 from thinwire_private.link.stream import DEFAULT_TIMEOUT_S, SocketChannel
-from thinwire_private.link.tls import Address, server_context, told
-from thinwire_private.needs import check_needs
+from thinwire_private.link.tls import Address, accept, format_address, listen, server_context
 from thinwire_private.net.graph import Graph
-from thinwire_private.program import prepare_graph
-from thinwire_private.request import Act, Request
-from thinwire_private.sessions import ServerSession, fingerprint
+from thinwire_private.ot.base import check_requirements
+from thinwire_private.sessions import ServerSession, describe, fingerprint
 from thinwire_private.variant import VARIANTS, Variant
 
 IDLE_S = 600.0  # between two requests
@@ -50,7 +47,7 @@ class Server:
         max_clients: int = 16,
         tell: Tell = lambda text: None,
     ) -> None:
-        check_needs()
+        check_requirements()
         if not graph.has_weights:
             raise ModelError(
                 f"the network {graph.name!r} has no weights, only its public part: serve the whole .twq file"
@@ -103,14 +100,16 @@ class Server:
                 connection, peer = self._listener.accept()
             except OSError:
                 return
-            thread = threading.Thread(target=self._serve, args=(connection, told(peer[:2])), daemon=True)
+            thread = threading.Thread(
+                target=self._serve, args=(connection, format_address(peer[:2])), daemon=True
+            )
             self._threads = [self._threads[0], *(one for one in self._threads[1:] if one.is_alive()), thread]
             thread.start()
 
     def _serve(self, connection: socket.socket, peer: str) -> None:
         """One client, from its first byte to its last."""
         try:
-            channel = answer(connection, self._context, self._timeout_s)
+            channel = accept(connection, self._context, self._timeout_s)
         except LinkError as error:
             self._tell(f"{peer}: {error}")
             return
@@ -144,10 +143,10 @@ class Server:
             channel.timeout_s = IDLE_S
             request = Request.receive(channel)
             channel.timeout_s = self._timeout_s
-            if request.act is Act.BYE:
+            if request.act is RequestKind.BYE:
                 self._tell(f"{peer}: session {session_id.hex()[:8]} ends after {session.num_queries} queries")
                 return
-            if request.act is Act.PREPARE:
+            if request.act is RequestKind.PREPARE:
                 session.prepare(request.batch)
             else:
                 session.query(request.batch)

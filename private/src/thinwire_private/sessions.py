@@ -7,26 +7,61 @@ own on the same OTs; every query takes pads that no other one has used.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
+from dataclasses import asdict
 from itertools import cycle
 
 from thinwire.errors import LinkError
+from thinwire_private.compiler import compile_graph
+from thinwire_private.costs import CostEntry
 from thinwire_private.errors import ModelError
-from thinwire_private.ledger import Entry
-from thinwire_private.link import Channel
-from thinwire_private.message import CLIENT, SERVER, Traffic, traffic
+from thinwire_private.link.channel import Channel
+from thinwire_private.link.handshake import MAX_BATCH, Request, describe_digest
+from thinwire_private.message import CLIENT, SERVER, WireTraffic, traffic
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.value import IntArray
+from thinwire_private.net.nodes import IntArray
+from thinwire_private.net.twq import canonical, from_facts, to_facts
 from thinwire_private.ot.suite import setup_messages
-from thinwire_private.program import CostRow, Player, Program, compile_graph
-from thinwire_private.request import MAX_BATCH, Request
+from thinwire_private.program import CostRow, Player, Program
 from thinwire_private.step import OFFLINE, ONLINE, SETUP
 from thinwire_private.variant import Variant
 
 MAX_PREPARED = 64  # queries prepared ahead: each holds memory on the server
 
 
-class Session:
+def describe(graph: Graph, variant: Variant) -> bytes:
+    """Architecture, bit widths, shifts, accumulator widths and protocol switches; no weights, no biases."""
+    return canonical({"graph": to_facts(graph), "variant": asdict(variant)})
+
+
+def digest(graph: Graph, variant: Variant) -> bytes:
+    """What a client that insists on a model and a variant compares."""
+    return describe_digest(describe(graph, variant))
+
+
+def read_description(data: bytes) -> tuple[Graph, Variant]:
+    """The graph without weights, and the variant; trusts nothing."""
+    try:
+        described = json.loads(data)
+        graph, switches = described["graph"], described["variant"]
+        known = asdict(Variant("any"))
+        if set(switches) != set(known) or any(
+            type(switches[name]) is not type(value) for name, value in known.items()
+        ):
+            raise ModelError(
+                "the server's protocol switches differ from those of this version: install the same thinwire"
+            )
+        return from_facts(graph), Variant(**switches)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError(
+            "the server's description cannot be read: install the same thinwire on both sides"
+        ) from None
+
+
+class PrivateSession:
     """What both sides have in common."""
 
     def __init__(
@@ -68,7 +103,7 @@ class Session:
         return next(iter(self._players.values())).sibling(program)
 
 
-class ServerSession(Session):
+class ServerSession(PrivateSession):
     """The server's side: answers what the client asks for."""
 
     def __init__(self, graph: Graph, variant: Variant, channel: Channel, session_id: bytes) -> None:
@@ -84,8 +119,8 @@ class ServerSession(Session):
         self.num_queries += 1
 
 
-class ClientSession(Session):
-    """The client's side, which keeps the ledger."""
+class ClientSession(PrivateSession):
+    """The client's side, which keeps the costs."""
 
     def __init__(self, graph: Graph, variant: Variant, channel: Channel, session_id: bytes) -> None:
         super().__init__(CLIENT, graph, variant, channel, session_id)
@@ -106,12 +141,12 @@ class ClientSession(Session):
         return answer
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CostEntry]:
         """Every step so far, predicted and measured."""
-        return [entry for player in self._players.values() for entry in told(player)]
+        return [entry for player in self._players.values() for entry in measured_costs(player)]
 
 
-def told(player: Player) -> list[Entry]:
+def measured_costs(player: Player) -> list[CostEntry]:
     """The measured rows of a client's player, each beside its prediction."""
     program = player.program
     setup = {step.layer: step.messages for step in program.of_phase(SETUP)}
@@ -128,8 +163,8 @@ def told(player: Player) -> list[Entry]:
     return found
 
 
-def _entry(row: CostRow, due: Traffic) -> Entry:
-    return Entry(
+def _entry(row: CostRow, due: WireTraffic) -> CostEntry:
+    return CostEntry(
         row.layer or "session",
         row.operator,
         row.phase,
@@ -140,23 +175,6 @@ def _entry(row: CostRow, due: Traffic) -> Entry:
         row.traffic.flights,
         row.seconds or 0.0,
     )
-
-
-def predicted(graph: Graph, variant: Variant, batch: int = 1) -> list[Entry]:
-    """The ledger of a first query before it runs, as the client will see it."""
-    rows = compile_graph(graph, variant, batch).costs()
-    return [
-        Entry(
-            row.layer or "session",
-            row.operator,
-            row.phase,
-            predicted_uploaded=row.traffic.from_client_bytes,
-            predicted_downloaded=row.traffic.from_server_bytes,
-            flights=row.traffic.flights,
-            hops=row.hops or 0,
-        )
-        for row in rows
-    ]
 
 
 def fingerprint(graph: Graph, variant: Variant) -> bytes:

@@ -1,63 +1,44 @@
-"""Step: one piece of a program: what it will send, and what a party does; Run: what a query knows so far."""
+"""Step: one piece of a program: what it sends and what a party does; Query: what a party holds of a query."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from thinwire_private.message import Message
-from thinwire_private.net.graph import Graph
-from thinwire_private.net.nodes import Weighted
-from thinwire_private.net.value import IntArray
-from thinwire_private.ot.prg import Words
-from thinwire_private.protocols.party import Party
+from thinwire_private.message import ProtocolMessage
+from thinwire_private.net.nodes import IntArray
+from thinwire_private.ot.primitives import Words
+from thinwire_private.protocols.operator import Party
 from thinwire_private.protocols.product import Seeds
-from thinwire_private.protocols.triples import Making, Stock
+from thinwire_private.protocols.triples import PendingTriples, Stock
 
 SETUP, OFFLINE, ONLINE = "setup", "offline", "online"
 PHASES = (SETUP, OFFLINE, ONLINE)
-ASK, FINISH = "ask", "finish"  # parts of an exchange that lie apart, see pipeline.py
+ASK, FINISH = "ask", "finish"  # parts of an exchange that lie apart, see ahead.py
+
+
+class NodeState:
+    """What a party holds of one node during one query; an attribute exists once its step has run."""
+
+    mask: Words  # client, offline: r of an activation, (batch, *shape)
+    product: Words  # offline: a share (d1, batch * d3) of W r
+    pending: PendingTriples  # offline: triples that were asked for
+    triples: Stock | None = None  # offline; None: nothing is ANDed
+    share: Words  # native ring, flat
+    wide: Words  # the same numbers, extended
+    opened: Words  # server: the activation minus the client's mask
 
 
 @dataclass
-class Prepared:
-    """What the offline phase made for one query; used once."""
-
-    masks: dict[str, Words] = field(default_factory=dict)  # client: r of an activation, (batch, *shape)
-    products: dict[str, Words] = field(default_factory=dict)  # shares (d1, batch * d3) of W r
-    triples: dict[str, Stock] = field(default_factory=dict)
-    making: dict[str, Making] = field(default_factory=dict)
-
-
-@dataclass
-class Run:
-    """One party's view of a query: shares by node name, seeds that outlive the query."""
+class Query:
+    """One party's view of a query, from its offline phase to its result; used once."""
 
     party: Party
-    graph: Graph
     batch: int
-    seeds: dict[str, Seeds]
-    prepared: Prepared
-    shares: dict[str, Words] = field(default_factory=dict)  # native ring, flat
-    wide: dict[str, Words] = field(default_factory=dict)  # the same numbers, extended
+    seeds: dict[str, Seeds]  # of layers, by name; they outlive the query
+    nodes: defaultdict[str, NodeState] = field(default_factory=lambda: defaultdict(NodeState))
     result: IntArray | None = None  # the client's output
-
-    def weight(self, layer: Weighted) -> IntArray | None:
-        """W (d1 x d2) with the server, None with the client."""
-        return layer.matrix() if self.party.is_server else None
-
-    def operand(self, layer: Weighted, x: Words) -> Words:
-        """A flat batch as the matrix (d2, batch * d3) that the layer multiplies."""
-        shaped = x.reshape(self.batch, *layer.taken[0].shape)
-        columns: Words = layer.operand(shaped)  # type: ignore[arg-type, assignment]
-        return np.ascontiguousarray(columns.transpose(1, 0, 2)).reshape(columns.shape[1], -1)
-
-    def accumulator(self, layer: Weighted, y: Words) -> Words:
-        """(d1, batch * d3) as a flat batch."""
-        d1, _, d3 = layer.dims
-        return np.ascontiguousarray(y.reshape(d1, self.batch, d3).transpose(1, 0, 2)).reshape(-1)
 
 
 @dataclass(frozen=True)
@@ -67,6 +48,6 @@ class Step:
     layer: str
     operator: str
     phase: str
-    messages: tuple[Message, ...]
-    act: Callable[[Run], None]
+    messages: tuple[ProtocolMessage, ...]
+    act: Callable[[Query], None]
     part: str = ""

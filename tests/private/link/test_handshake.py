@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from thinwire.errors import LinkError
-from thinwire_private.link import Channel, memory_pair
+from thinwire_private.link.channel import Channel, memory_pair
 from thinwire_private.link.handshake import (
     ANY,
     HELLO_BYTES,
@@ -20,7 +20,7 @@ from thinwire_private.link.handshake import (
 )
 
 MODEL = b'{"layers": 3}'
-Outcome = bytes | str
+DemoResult = bytes | str
 Side = Callable[[Channel], bytes]
 
 
@@ -32,9 +32,9 @@ def infer(expected: bytes = ANY, fingerprint: bytes = b"f") -> Side:
     return lambda channel: meet_server(channel, expected).confirm(channel, fingerprint)
 
 
-def meet(server: Side, client: Side) -> tuple[Outcome, Outcome]:
+def meet(server: Side, client: Side) -> tuple[DemoResult, DemoResult]:
     """What each side got: the session id, or the sentence it was refused with."""
-    outcome: dict[str, Outcome] = {}
+    outcome: dict[str, DemoResult] = {}
 
     def party(name: str, side: Side, channel: Channel) -> None:
         try:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from thinwire.errors import LinkError
-from thinwire_private.link import framed_bytes, pump
-from thinwire_private.link.frame import HEADER, MAX_FRAME_BYTES, pack_header
+from thinwire_private.link import stream
+from thinwire_private.link.channel import HEADER, MAX_FRAME_BYTES, framed_bytes, pack_header
 from thinwire_private.link.stream import SocketChannel
 
 Pair = tuple[SocketChannel, SocketChannel]
@@ -128,7 +128,7 @@ def test_the_reason_of_an_abort_is_told_after_what_was_sent_before(pair: Pair) -
 def test_a_peer_that_reads_nothing_stops_the_sender_after_the_time_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pump, "MAX_QUEUED_BYTES", 16 << 20)  # more than the kernel takes in
+    monkeypatch.setattr(stream, "MAX_QUEUED_BYTES", 16 << 20)  # more than the kernel takes in
     ours, theirs = tcp_pair()
     channel = SocketChannel(ours, timeout_s=0.3)
     block = bytes(4 << 20)

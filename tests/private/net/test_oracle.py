@@ -8,15 +8,11 @@ import numpy as np
 import pytest
 
 from thinwire_private.errors import ModelError
-from thinwire_private.net.bits import Bits, read_bits
-from thinwire_private.net.draw import random_pictures, with_random_weights
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.nodes import Conv, Requant
+from thinwire_private.net.nodes import Conv, IntArray, Requant
 from thinwire_private.net.oracle import overflows, predict, run, trace
-from thinwire_private.net.sketch import Sketch
-from thinwire_private.net.value import IntArray
-from thinwire_private.net.widths import bias_limit, settled, signed_bits
-from thinwire_private.net.zoo import build
+from thinwire_private.net.widths import Bits, bias_limit, fit_accumulators, read_bits, signed_bits
+from thinwire_private.net.zoo import Sketch, build, random_pictures, with_random_weights
 
 
 def everything(bits: Bits) -> Graph:
@@ -84,7 +80,7 @@ def test_no_sum_leaves_its_accumulator(rule: str) -> None:
             )
             for layer in graph.layers
         }
-        loud = graph.map(lambda node, extreme=extreme: extreme.get(node.name, node)).settle(rule)  # type: ignore[misc]
+        loud = graph.map(lambda node, extreme=extreme: extreme.get(node.name, node)).fit_accumulators(rule)  # type: ignore[misc]
         found = trace(loud, np.full((1, 2, 6, 6), 15))
         for node in loud:
             assert node.value.low <= found[node.name].min()
@@ -103,7 +99,7 @@ def test_worst_case_is_the_formula_of_the_note() -> None:
     assert {layer.name: layer.acc_bits for layer in build("resnet32", read_bits("W2A6")).layers}[
         "s1b1.conv1"
     ] == 16
-    tight = with_random_weights(graph).settle("weights")
+    tight = with_random_weights(graph).fit_accumulators("weights")
     assert all(a.acc_bits <= b.acc_bits for a, b in zip(tight.layers, graph.layers, strict=True))
     assert tight["s1b1.conv1"].value.bits < 18
     assert signed_bits(-(1 << 17), (1 << 17) - 1) == 18
@@ -111,18 +107,18 @@ def test_worst_case_is_the_formula_of_the_note() -> None:
 
 def test_rounding_has_room() -> None:
     """A shift by all but one bit adds half the range: the tight accumulator must be wide enough for that."""
-    graph = with_random_weights(everything(read_bits("W2A3"))).settle("weights")
+    graph = with_random_weights(everything(read_bits("W2A3"))).fit_accumulators("weights")
     node = graph["relu3"]
     steep = replace(node, shift=node.taken[0].bits - 1)  # type: ignore[call-arg]
     nodes = tuple(steep if each is node else each for each in graph)
-    wider = settled(nodes, "weights")
+    wider = fit_accumulators(nodes, "weights")
     place = [each.name for each in nodes].index("add2")
     assert wider[place].value.bits == graph["add2"].value.bits + 1
 
 
 def test_widths_from_weights_need_weights() -> None:
     with pytest.raises(ModelError, match="need the weights"):
-        build("digits", Bits()).settle("weights")
+        build("digits", Bits()).fit_accumulators("weights")
 
 
 def test_the_fast_mode_drops_high_bits_and_counts_them() -> None:

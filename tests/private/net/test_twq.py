@@ -14,15 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thinwire_private.errors import ModelError
-from thinwire_private.net.bits import read_bits
-from thinwire_private.net.draw import random_pictures, with_random_weights
-from thinwire_private.net.facts import digest
 from thinwire_private.net.oracle import run
-from thinwire_private.net.twq import HEAD, Model, from_bytes, read_twq, to_bytes, write_twq
-from thinwire_private.net.zoo import build
+from thinwire_private.net.twq import HEAD, QuantizedModel, digest, from_bytes, read_twq, to_bytes, write_twq
+from thinwire_private.net.widths import read_bits
+from thinwire_private.net.zoo import build, random_pictures, with_random_weights
 
 GRAPH = with_random_weights(build("digits", read_bits("W3A4R6")))
-RAW = to_bytes(Model(GRAPH, {"accuracy": 0.5}))
+RAW = to_bytes(QuantizedModel(GRAPH, {"accuracy": 0.5}))
 
 
 def sealed(change: Any) -> bytes:
@@ -37,8 +35,8 @@ def sealed(change: Any) -> bytes:
 
 @pytest.mark.parametrize("name", ["digits", "minionn", "resnet8w"])
 def test_what_is_written_is_read(name: str, tmp_path: Path) -> None:
-    graph = with_random_weights(build(name, read_bits("W3A6R8"))).settle("weights")
-    write_twq(tmp_path / "m.twq", Model(graph, {"task": "none"}))
+    graph = with_random_weights(build(name, read_bits("W3A6R8"))).fit_accumulators("weights")
+    write_twq(tmp_path / "m.twq", QuantizedModel(graph, {"task": "none"}))
     model = read_twq(tmp_path / "m.twq")
     assert model.notes == {"task": "none"}
     assert digest(model.graph) == digest(graph)

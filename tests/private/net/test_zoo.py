@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 
 from thinwire_private.errors import ModelError
-from thinwire_private.net.bits import Bits, read_bits
-from thinwire_private.net.draw import random_pictures, with_random_weights
 from thinwire_private.net.oracle import run
-from thinwire_private.net.zoo import MINIONN_LIST, RESNET32_LIST, build, listed, middle_layers
+from thinwire_private.net.widths import Bits, read_bits
+from thinwire_private.net.zoo import (
+    MINIONN_LIST,
+    RESNET32_LIST,
+    build,
+    listed,
+    middle_layers,
+    random_pictures,
+    with_random_weights,
+)
 
 
 @pytest.mark.parametrize(

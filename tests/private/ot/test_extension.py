@@ -10,11 +10,11 @@ import pytest
 from pair import KINDS, Pair
 
 from thinwire_private.errors import MissingError, ModelError, ProtocolError
-from thinwire_private.message import Message, traffic
-from thinwire_private.ot import group, native
+from thinwire_private.message import ProtocolMessage, traffic
+from thinwire_private.ot import base, primitives
 from thinwire_private.ot.base import BaseReceiver, BaseSender
 from thinwire_private.ot.kind import OtKind
-from thinwire_private.ot.prg import Prg
+from thinwire_private.ot.primitives import Prg
 from thinwire_private.ot.suite import setup_messages
 
 # SHA-256 of what the client sends and receives under the seeds of Pair, so that a change of the wire is seen.
@@ -63,7 +63,7 @@ def test_ots_half_made_ahead_are_the_same_ots(kind: str) -> None:
 
 
 def test_no_more_is_made_ahead_than_there_is_room_for() -> None:
-    core = native.native().SoftSpokenReceiver(1, np.zeros(256 * 16, np.uint8))
+    core = primitives.native().SoftSpokenReceiver(1, np.zeros(256 * 16, np.uint8))
     core.prepare(1 << 50)  # would not end
 
 
@@ -129,8 +129,7 @@ def test_indices_are_handed_out_once(pair: Pair) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_transcript_is_pinned(kind: str) -> None:
-    from thinwire_private.link.channel import Buffer
-    from thinwire_private.link.memory import MemoryChannel
+    from thinwire_private.link.channel import Buffer, MemoryChannel
 
     seen = hashlib.sha256()
     send = MemoryChannel.send
@@ -167,7 +166,7 @@ def test_base_ot_refuses_what_is_no_point() -> None:
     receiver = BaseReceiver(b"s", [0, 1], Prg(bytes(16)))
     with pytest.raises(ProtocolError, match="not a point"):
         receiver.keys(b"\xff" * 32)
-    with pytest.raises(ProtocolError, match="no point"):
+    with pytest.raises(ProtocolError, match="not a point"):
         BaseSender(b"s", Prg(bytes(16))).keys(b"\xff" * 128)
 
 
@@ -189,18 +188,18 @@ def test_what_is_missing_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch
     def fail(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(native.importlib, "import_module", fail)
-    native.native.cache_clear()
-    assert "C++17 compiler" in (native.native_problem() or "")
-    monkeypatch.setattr(group.ctypes.util, "find_library", lambda name: "no such library")
-    group.ristretto255.cache_clear()
+    monkeypatch.setattr(primitives.importlib, "import_module", fail)
+    primitives.native.cache_clear()
+    assert "C++17 compiler" in (primitives.native_problem() or "")
+    monkeypatch.setattr(base.ctypes.util, "find_library", lambda name: "no such library")
+    base.ristretto255.cache_clear()
     with pytest.raises(MissingError, match="pip install rbcl"):
-        group.ristretto255()
+        base.ristretto255()
     monkeypatch.undo()
-    native.native.cache_clear()
-    group.ristretto255.cache_clear()
-    assert native.native_problem() is None
+    primitives.native.cache_clear()
+    base.ristretto255.cache_clear()
+    assert primitives.native_problem() is None
 
 
 def test_empty_messages_cost_nothing() -> None:
-    assert traffic([Message(0, 0)]).total_bytes == 0
+    assert traffic([ProtocolMessage(0, 0)]).total_bytes == 0

@@ -7,8 +7,7 @@ import pytest
 from twin import Stream, TwinReceiver, TwinSender, derive, tweaked_hash
 
 from thinwire_private.ot.kind import OtKind
-from thinwire_private.ot.native import native
-from thinwire_private.ot.prg import Prg, as_bytes
+from thinwire_private.ot.primitives import Prg, as_bytes, native
 from thinwire_private.ot.softspoken import Receiver, Sender
 
 SESSION = b"a session of two"

@@ -11,9 +11,8 @@ import plain_aes
 import plain_ristretto
 import pytest
 
-from thinwire_private.ot.group import Group, from_libsodium, ristretto255
-from thinwire_private.ot.native import native
-from thinwire_private.ot.prg import Prg, as_bytes
+from thinwire_private.ot.base import RistrettoGroup, from_libsodium, ristretto255
+from thinwire_private.ot.primitives import Prg, as_bytes, native
 
 MULTIPLES = [  # RFC 9496, A.1
     "0000000000000000000000000000000000000000000000000000000000000000",
@@ -45,7 +44,7 @@ ECB = {
 }
 
 
-def groups() -> list[Group]:
+def groups() -> list[RistrettoGroup]:
     found = [ristretto255()]
     with contextlib.suppress(OSError, AttributeError):
         found.append(from_libsodium())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from thinwire_private.net.value import IntArray
-from thinwire_private.ot.prg import Words
-from thinwire_private.protocols.ring import reduce
+from thinwire_private.net.nodes import IntArray
+from thinwire_private.ot.primitives import Words
+from thinwire_private.protocols.operator import reduce
 
 
 def all_pairs(width: int) -> tuple[Words, Words]:

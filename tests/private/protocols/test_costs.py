@@ -5,17 +5,15 @@ from __future__ import annotations
 import pytest
 
 from thinwire_private.copriv import copriv_costs
-from thinwire_private.net.bits import read_bits
+from thinwire_private.net.widths import read_bits
 from thinwire_private.net.zoo import build
 from thinwire_private.ot.kind import OtKind
 from thinwire_private.protocols.b2a import B2A, Mux
 from thinwire_private.protocols.comparison import Mill
-from thinwire_private.protocols.extend import ONE_COT, SIRNN, Extend
-from thinwire_private.protocols.linear import Shape, WeightBits
+from thinwire_private.protocols.extend import ONE_COT, SIRNN, Extend, Truncate
+from thinwire_private.protocols.linear import Shape, Sirnn, SirnnSwapped, WeightBits
 from thinwire_private.protocols.operator import Operator
 from thinwire_private.protocols.sign import Msb, Relu
-from thinwire_private.protocols.sirnn import Sirnn, SirnnSwapped
-from thinwire_private.protocols.truncate import Truncate
 
 KIND = OtKind.read("kk13+iknp")
 N = 65536

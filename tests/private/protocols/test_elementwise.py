@@ -10,17 +10,16 @@ import pytest
 from pair import Pair
 from shares import all_pairs, random_pairs, signed
 
-from thinwire_private.ot.prg import Words
+from thinwire_private.ot.primitives import Words
 from thinwire_private.protocols.b2a import B2A, Blend, Mux
 from thinwire_private.protocols.comparison import Mill
 from thinwire_private.protocols.cot import Cot
-from thinwire_private.protocols.extend import ONE_COT, SIRNN, Extend
+from thinwire_private.protocols.extend import ONE_COT, SIRNN, Ars, Extend, Truncate
+from thinwire_private.protocols.operator import reduce, top_bit
 from thinwire_private.protocols.pool import Argmax, Max
-from thinwire_private.protocols.requant import Requant
-from thinwire_private.protocols.ring import reduce, top_bit
+from thinwire_private.protocols.requant import Requantize
 from thinwire_private.protocols.sign import Msb, Relu, Wrap, WrapMsbKnown
 from thinwire_private.protocols.triples import TripleMaker
-from thinwire_private.protocols.truncate import Ars, Truncate
 
 KINDS = ("kk13+iknp", "softspoken:1", "softspoken:8")
 SMALL = (1, 2, 5, 6)
@@ -147,7 +146,7 @@ def test_requant(pair: Pair, width: int, shift: int, out_bits: int, clamp: bool,
             low = top_bit(reduce(x0 + x1, width), width) == 0
             x0, x1, x = x0[low], x1[low], x[low]
         for chosen in (False, True):
-            operator = Requant(
+            operator = Requantize(
                 x0.size, width, shift, out_bits, out_width, pair.kind, relu, clamp, fused, chosen, ONE_COT
             )
             y = np.maximum(x, 0)

@@ -8,11 +8,17 @@ import numpy as np
 import pytest
 from pair import Pair, both
 
-from thinwire_private.ot.prg import Words
+from thinwire_private.ot.primitives import Words
 from thinwire_private.protocols.extend import SIRNN, UNKNOWN
-from thinwire_private.protocols.linear import ActivationBits, Shape, WeightBits, ring_matmul
-from thinwire_private.protocols.ring import encode, reduce
-from thinwire_private.protocols.sirnn import Sirnn, SirnnSwapped
+from thinwire_private.protocols.linear import (
+    ActivationBits,
+    Shape,
+    Sirnn,
+    SirnnSwapped,
+    WeightBits,
+    ring_matmul,
+)
+from thinwire_private.protocols.operator import encode, reduce
 
 SHAPES = [
     Shape(3, 5, 7, 2),

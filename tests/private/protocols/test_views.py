@@ -10,19 +10,15 @@ from pair import Pair, both
 
 from thinwire_private.message import CLIENT, SERVER
 from thinwire_private.ot.kind import OtKind
-from thinwire_private.ot.prg import Prg
+from thinwire_private.ot.primitives import Prg
 from thinwire_private.protocols.b2a import B2A, Blend, Mux
-from thinwire_private.protocols.comparison import Comparison, Mill
-from thinwire_private.protocols.extend import ONE_COT, SIRNN, Extend
-from thinwire_private.protocols.forest import Forest, Tree
-from thinwire_private.protocols.linear import ActivationBits, Shape, WeightBits
-from thinwire_private.protocols.operator import Operator
-from thinwire_private.protocols.party import Party
+from thinwire_private.protocols.comparison import Comparison, Forest, Mill, Tree
+from thinwire_private.protocols.extend import ONE_COT, SIRNN, Extend, Truncate
+from thinwire_private.protocols.linear import ActivationBits, Shape, Sirnn, SirnnSwapped, WeightBits
+from thinwire_private.protocols.operator import Operator, Party
 from thinwire_private.protocols.pool import Argmax
-from thinwire_private.protocols.requant import Requant
+from thinwire_private.protocols.requant import Requantize
 from thinwire_private.protocols.sign import Relu, Wrap, WrapMsbKnown
-from thinwire_private.protocols.sirnn import Sirnn, SirnnSwapped
-from thinwire_private.protocols.truncate import Truncate
 
 COUNT = 4096
 WIDTH = 10
@@ -44,16 +40,16 @@ def spread(secret: int, shape: tuple[int, int]) -> np.ndarray:
 
 SHAPE = Shape(8, 12, 64, 3)
 Receive = Callable[..., memoryview]
-Run = Callable[[Operator, Party, int], object]
-PLAIN: Run = lambda op, party, secret: op.run(party, number(secret))  # type: ignore[attr-defined]  # noqa: E731
-PRODUCT: Run = lambda op, party, secret: op.run(  # type: ignore[attr-defined]  # noqa: E731
+RunParty = Callable[[Operator, Party, int], object]
+PLAIN: RunParty = lambda op, party, secret: op.run(party, number(secret))  # type: ignore[attr-defined]  # noqa: E731
+PRODUCT: RunParty = lambda op, party, secret: op.run(  # type: ignore[attr-defined]  # noqa: E731
     party,
     np.full((SHAPE.d1, SHAPE.d2), secret % 4 - 2) if party.is_server else None,
     spread(0 if party.is_server else secret, (SHAPE.d2, SHAPE.d3)),
 )
 
 
-def operators(kind: OtKind) -> dict[str, tuple[Operator, Run]]:
+def operators(kind: OtKind) -> dict[str, tuple[Operator, RunParty]]:
     trees = Forest((Tree(4), Tree(6, with_eq=True), Tree(6, with_eq=True)), (((1, 0), (2, 0)),), 2)
     return {
         "digit": (Mill(COUNT, 4, kind), lambda op, p, s: op.run(p, [number(s % 16)])),
@@ -72,8 +68,8 @@ def operators(kind: OtKind) -> dict[str, tuple[Operator, Run]]:
         "extend sirnn": (Extend(COUNT, WIDTH, 19, kind, SIRNN), PLAIN),
         "extend one cot": (Extend(COUNT, WIDTH, 19, kind, ONE_COT), PLAIN),
         "truncate": (Truncate(COUNT, WIDTH, 5, kind), PLAIN),
-        "requant": (Requant(COUNT, WIDTH, 3, 4, 5, kind), PLAIN),
-        "requant fused": (Requant(COUNT, WIDTH, 3, 4, 5, kind, fused=True), PLAIN),
+        "requant": (Requantize(COUNT, WIDTH, 3, 4, 5, kind), PLAIN),
+        "requant fused": (Requantize(COUNT, WIDTH, 3, 4, 5, kind, fused=True), PLAIN),
         "blend": (Blend(COUNT, WIDTH, 700, kind), lambda op, p, s: op.run(p, bit(s), number(s), bit(s))),
         "argmax": (Argmax(COUNT // 4, 4, WIDTH, kind), lambda op, p, s: op.run(p, number(s).reshape(4, -1))),
         "weight bits": (WeightBits(SHAPE, 14, kind), PRODUCT),
@@ -86,7 +82,7 @@ def operators(kind: OtKind) -> dict[str, tuple[Operator, Run]]:
 NAMES = list(operators(OtKind()))
 
 
-def views(pair: Pair, operator: Operator, run: Run, secrets: tuple[int, int]) -> list[list[np.ndarray]]:
+def views(pair: Pair, operator: Operator, run: RunParty, secrets: tuple[int, int]) -> list[list[np.ndarray]]:
     """For each party: the messages it received, then its output share, as bytes."""
     received: list[list[np.ndarray]] = [[], []]
     parties = (pair.server, pair.client)

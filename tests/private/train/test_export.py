@@ -7,16 +7,15 @@ import pytest
 import torch
 from torch.nn import functional
 
+from thinwire_lab.private.study import load_pictures
 from thinwire_private.errors import ModelError
-from thinwire_private.net.bits import Bits, read_bits
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.oracle import run, trace
-from thinwire_private.net.sketch import Sketch
-from thinwire_private.net.zoo import build
-from thinwire_private.train.export import export
-from thinwire_private.train.fit import Schedule, fit
-from thinwire_private.train.pictures import load_pictures
+from thinwire_private.net.widths import Bits, read_bits
+from thinwire_private.net.zoo import Sketch, build
+from thinwire_private.train.fit import TrainingSchedule, fit
 from thinwire_private.train.qnet import QNet
+from thinwire_private.train.run import export
 
 
 def blocks(bits: Bits) -> Graph:
@@ -41,9 +40,9 @@ def test_oracle_equals_torch_on_a_thousand_pictures(bits: str, pictures: torch.T
     torch.manual_seed(0)
     net = QNet(blocks(read_bits(bits)))
     data = load_pictures("digits")
-    fit(net, data, Schedule(0.5, 0.1, 64), 0)
+    fit(net, data, TrainingSchedule(0.5, 0.1, 64), 0)
     net.quantize(pictures[:256])
-    fit(net, data, Schedule(0.5, 2e-3, 64), 0)
+    fit(net, data, TrainingSchedule(0.5, 2e-3, 64), 0)
     graph = export(net)
     x = pictures[:1000]
     with torch.no_grad():
@@ -69,7 +68,7 @@ def test_every_node_equals_its_twin_in_torch(pictures: torch.Tensor) -> None:
 def test_folding_a_norm_changes_nothing(pictures: torch.Tensor) -> None:
     torch.manual_seed(2)
     net = QNet(build("digits", Bits())).double()
-    fit(net, load_pictures("digits"), Schedule(0.2, 0.1, 64), 0)
+    fit(net, load_pictures("digits"), TrainingSchedule(0.2, 0.1, 64), 0)
     net.eval()
     with torch.no_grad():
         before = net(pictures[:50])

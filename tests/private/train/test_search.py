@@ -10,17 +10,17 @@ import pytest
 import torch
 from torch.nn import functional
 
+from thinwire_lab.private.study import load_pictures
 from thinwire_private.errors import ModelError
-from thinwire_private.net.bits import Bits, read_bits
 from thinwire_private.net.graph import Graph
+from thinwire_private.net.widths import Bits, read_bits
 from thinwire_private.net.zoo import build
-from thinwire_private.train.fit import Schedule, fit
-from thinwire_private.train.pictures import load_pictures
+from thinwire_private.train.fit import TrainingSchedule, fit
 from thinwire_private.train.qnet import QNet
 from thinwire_private.train.search import Space, search
 from thinwire_private.train.sensitivity import (
-    Asked,
     Omega,
+    WidthOptions,
     fisher,
     full_fisher,
     hutchinson,
@@ -44,7 +44,7 @@ def price(graph: Graph) -> int:
 def trained() -> QNet:
     torch.manual_seed(0)
     net = QNet(DRAW(Bits()))
-    fit(net, load_pictures("digits"), Schedule(1.5, 0.1, 64), 0)
+    fit(net, load_pictures("digits"), TrainingSchedule(1.5, 0.1, 64), 0)
     return net
 
 
@@ -90,7 +90,7 @@ def test_fewer_bits_hurt_more(omega: Omega) -> None:
 def test_fisher_is_the_squared_first_order_loss(trained: QNet) -> None:
     """For one picture, a sum of squares of what the loss changes by, to first order, in each output."""
     data = load_pictures("digits")
-    wide = Asked({"fc": [(16, 16)], "conv2": [(16, 16), (3, 16)]}, {})
+    wide = WidthOptions({"fc": [(16, 16)], "conv2": [(16, 16), (3, 16)]}, {})
     found = fisher(trained, data.x[:1], data.y[:1], wide)
     assert found.layers["fc"][16, 16] < 1e-6 * max(1.0, found.layers["conv2"][3, 16])
     assert found.layers["conv2"][3, 16] > 1e3 * found.layers["conv2"][16, 16]
@@ -99,7 +99,7 @@ def test_fisher_is_the_squared_first_order_loss(trained: QNet) -> None:
 def test_full_fisher_is_the_slope_along_the_error(trained: QNet) -> None:
     """Half the square of what the loss changes by, to first order, on the way to the rounded weights."""
     data = load_pictures("digits")
-    asked = Asked({"conv3": [(3, 16)]}, {})
+    asked = WidthOptions({"conv3": [(3, 16)]}, {})
     expected = 0.0
     for x, y in zip(data.x[:4, None], data.y[:4, None], strict=True):
         net = net_folded(trained)

@@ -27,5 +27,4 @@ COMMANDS = {
     "report": Command("The page of recorded runs.", run),
     "picture": Command("The README's picture, from recorded runs.", run),
     "netlab": Command("Run a command on hosts with slow links, all on this machine.", run),
-    "private": Command("Private inference: a server's network on a client's input.", run),
 }

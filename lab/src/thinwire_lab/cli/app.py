@@ -15,13 +15,10 @@ COMMANDS = {
     "bench": "bench",
     "study": "study",
     "claims": "claims",
-    "plan": "plan",
     "figure5": "figures",
     "report": "runs",
     "picture": "figures",
-    "doctor": "doctor",
     "netlab": "netlab",
-    "private": "private",
 }
 # What follows the command that netlab runs belongs to that command.
 SETTINGS: dict[str, dict[str, Any]] = {"netlab": {"allow_interspersed_args": False}}

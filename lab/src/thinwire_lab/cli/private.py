@@ -1,4 +1,4 @@
-"""thinwire private: a server's model on a client's input, neither of which the other sees."""
+"""What the lab adds to `thinwire private`: demo, train, search, bench, pareto."""
 
 from __future__ import annotations
 
@@ -8,16 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from thinwire_lab.cli.options import Json, Out
-from thinwire_lab.cli.private_bench import bench, cost
-from thinwire_lab.cli.private_link import certificate, infer, serve
+from thinwire_lab.cli.private_bench import bench
 from thinwire_lab.cli.private_search import pareto, search
-from thinwire_lab.cli.private_show import Teller, VariantName, print_row, print_table
 from thinwire_lab.cli.private_train import train
-
-private = typer.Typer(
-    help="Private inference: a server's quantized network on a client's input, neither seen by the other.",
-    no_args_is_help=True,
-)
+from thinwire_private.cli.show import ProgressOutput, VariantName, print_row, print_table
 
 
 def demo(
@@ -41,9 +35,9 @@ def demo(
       thinwire private demo --json
     """
     from thinwire_lab.cli.runs import command_line
-    from thinwire_private.demo import run_demo
+    from thinwire_lab.private.demo import run_demo
 
-    with Teller(quiet=json) as teller:
+    with ProgressOutput(quiet=json) as teller:
         outcome, folder = run_demo(images, variant, model, out, command_line(), teller.say, teller.step)
     if json:
         for entry in outcome.entries:
@@ -56,7 +50,7 @@ def demo(
 
 
 def _show(outcome: Any, folder: Path) -> None:
-    from thinwire_private.report import HEADS, entry_rows, phase_rows, verdict
+    from thinwire_lab.private.demo import HEADS, entry_rows, phase_rows, verdict
 
     print_table(outcome.title, HEADS, entry_rows(outcome.entries))
     print_table(
@@ -68,6 +62,4 @@ def _show(outcome: Any, folder: Path) -> None:
     typer.echo(f"page: {folder / 'report.html'}")
 
 
-# The order of --help is the order in which a stranger meets them.
-for _command in (demo, train, search, cost, serve, infer, certificate, bench, pareto):
-    private.command()(_command)
+COMMANDS = {command.__name__: command for command in (demo, train, search, bench, pareto)}

@@ -1,62 +1,24 @@
-"""`thinwire private cost` and `bench`: bytes before anything runs, and what runs measure."""
+"""`thinwire private bench`: what runs measure; finished runs are records."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.errors import PrivateError
+from thinwire.errors import PrivateError, ThinwireError
 from thinwire_lab.cli.options import Json
-from thinwire_lab.cli.private_show import Teller, VariantName, print_row, print_table
+from thinwire_private.cli.show import ProgressOutput, print_row
 
 if TYPE_CHECKING:
-    from thinwire_private.net.graph import Graph
+    from thinwire_lab.private.records import BenchOptions
 
+    Bench = Callable[[BenchOptions, Callable[[str], None]], Iterator[dict[str, Any]]]
+
+ALL = "all"
 NETS = "digits,resnet8w,resnet32,resnet50"
-
-
-def cost(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="A .twq file, or a network of the zoo: resnet32:W4A6, or resnet32:list with mixed widths."
-        ),
-    ],
-    variant: VariantName = "ours",
-    batch: Annotated[int, typer.Option(help="Pictures in a query.", min=1)] = 1,
-    rate: Annotated[str, typer.Option(help="Rate of the link, for the seconds.")] = "320mbit",
-    round_trip: Annotated[float, typer.Option(help="Round trip of the link in ms.", min=0)] = 2.0,
-    operators: Annotated[bool, typer.Option(help="Every operator, not only layers.")] = False,
-    json: Json = False,
-) -> None:
-    """Exact bytes and flights before anything runs, and the seconds a link needs for them.
-
-    Seconds are bytes / rate + hops x round trip / 2, without computation. Hops are
-    flights, but two messages that cross each other count once.
-
-    \b
-    Examples:
-      thinwire private cost m.twq
-      thinwire private cost resnet32:list
-      thinwire private cost resnet32:W4A6 --rate 100mbit --round-trip 80
-      thinwire private cost resnet32:W16A16 --variant B0 --operators --json
-    """
-    from thinwire_private.costing import cost_rows
-    from thinwire_private.variant import variant as named
-
-    rows = cost_rows(_graph(model), named(variant), batch, rate, round_trip / 1e3, operators)
-    if json:
-        for row in rows:
-            print_row(row)
-        return
-    heads = ("layer", "operator", "phase", "upload bytes", "download bytes", "flights", "seconds")
-    shown = [head for head in heads if operators or head != "operator"]
-    cells = [[_cell(row[head.replace(" ", "_")]) for head in shown] for row in rows]
-    print_table(f"{model}, variant {variant}, batch {batch}, {rate}, {round_trip:g} ms", shown, cells)
-    total = rows[-1]["upload_bytes"] + rows[-1]["download_bytes"]
-    typer.echo(f"{model}: {total:,} bytes in both directions ({total / 1e6:,.0f} MB)")
 
 
 def bench(
@@ -88,12 +50,12 @@ def bench(
       thinwire private bench tables > tables.md
       thinwire private bench all --models DIR --data DIR --spu venv/bin/python
     """
-    from thinwire_lab.private.table import BENCHES
-    from thinwire_lab.private.wishes import Wishes
+    from thinwire_lab.private.records import BenchOptions
 
-    if what not in BENCHES:
-        raise PrivateError(f'there is no bench "{what}": choose one of {", ".join(BENCHES)}')
-    wishes = Wishes(
+    benches = _benches()
+    if what not in (*benches, ALL):
+        raise PrivateError(f'there is no bench "{what}": choose one of {", ".join((*benches, ALL))}')
+    options = BenchOptions(
         nets=_split(nets),
         variants=_split(variants) if variants else None,
         models=models,
@@ -104,25 +66,46 @@ def bench(
         spu=spu,
         again=again,
     )
-    with Teller(quiet=json) as teller:
-        for row in BENCHES[what](wishes, teller.say):
+    with ProgressOutput(quiet=json) as teller:
+        chosen = _all(benches) if what == ALL else benches[what]
+        for row in chosen(options, teller.say):
             print_row(row) if json else typer.echo(_line(row))
 
 
-def _graph(text: str) -> Graph:
-    """A model file, or a network of the zoo with bits behind a colon."""
-    from thinwire_private.net.twq import read_twq
-    from thinwire_private.net.zoo import ZOO, read_net
+def _benches() -> dict[str, Bench]:
+    """The benches by name; importing them takes seconds."""
+    from thinwire_lab.private.fuzz import fuzzing
+    from thinwire_lab.private.ladder import batch, cifar10, convolutions, digits, ladder
+    from thinwire_lab.private.latency import latency
+    from thinwire_lab.private.records import write_tables
+    from thinwire_lab.private.rival import operators, rival
 
-    if text.partition(":")[0] in ZOO:
-        return read_net(text)
-    return read_twq(Path(text)).graph
+    return {
+        "ladder": ladder,
+        "digits": digits,
+        "cifar10": cifar10,
+        "operators": operators,
+        "latency": latency,
+        "convolutions": convolutions,
+        "batch": batch,
+        "rival": rival,
+        "fuzz": fuzzing,
+        "tables": write_tables,
+    }
 
 
-def _cell(value: str | int | float) -> str:
-    if isinstance(value, str):
-        return value
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
+def _all(benches: Mapping[str, Bench]) -> Bench:
+    """All benches, one after the other, for a quiet machine; what lacks something is skipped."""
+
+    def run(options: BenchOptions, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+        for name, bench in benches.items():
+            say(f"--- {name}")
+            try:
+                yield from bench(options, say)
+            except ThinwireError as error:
+                say(f"{name} is skipped: {error}")
+
+    return run
 
 
 def _line(row: dict[str, Any]) -> str:

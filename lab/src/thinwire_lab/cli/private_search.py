@@ -6,20 +6,26 @@ import json as json_
 import re
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from thinwire.errors import LabError
 from thinwire_lab.cli.options import Data, Json, Seed
-from thinwire_lab.cli.private_show import print_row, print_table
 from thinwire_lab.cli.private_train import Epochs, FloatEpochs, Net, Task, progress
+from thinwire_private.cli.show import print_row, print_table
+
+if TYPE_CHECKING:
+    from thinwire_private.net.graph import Graph
 
 UNITS = {"B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 
 Weights = Annotated[str, typer.Option(help="Weight bits to choose from, separated by commas.")]
 Activations = Annotated[str, typer.Option(help="Activation bits to choose from.")]
 Measure = Annotated[str, typer.Option("--sensitivity", help="fisher, full-fisher or hutchinson.")]
+Searched = Annotated[str | None, typer.Option(help="Rivals that get a search of equal bytes; default: all.")]
+OneFloat = Annotated[bool, typer.Option(help="All seeds tune the floating-point network of seed 0.")]
+WidthsFile = Annotated[Path | None, typer.Option(help="File for the widths, to be given to train --bits.")]
 
 
 def search(
@@ -30,9 +36,7 @@ def search(
     weights: Weights = "2,3,4,5,6,8",
     activations: Activations = "3,4,5,6,8",
     sensitivity: Measure = "full-fisher",
-    out: Annotated[
-        Path | None, typer.Option(help="File for the widths, to be given to train --bits.")
-    ] = None,
+    out: WidthsFile = None,
     start: Annotated[Path | None, typer.Option(help="Floating-point weights (train --keep-float).")] = None,
     float_epochs: FloatEpochs = None,
     seed: Seed = 0,
@@ -46,14 +50,12 @@ def search(
     thinwire private train digits --bits widths.json
     thinwire private search cifar10 --net resnet8w --budget 60MB --start float.pt --data DIR
     """
-    from thinwire_private.net.bits import bits_to_facts
-    from thinwire_private.train.fit import float_schedule
-    from thinwire_private.train.plans import plan_for
-    from thinwire_private.train.prices import picture_bytes
+    from thinwire_lab.private.study import SENSED, float_schedule, plan_for, space_for
+    from thinwire_private.net.widths import bits_to_facts
     from thinwire_private.train.run import drafted, pretrain
+    from thinwire_private.train.search import picture_bytes
     from thinwire_private.train.search import search as solve
     from thinwire_private.train.sensitivity import measure
-    from thinwire_private.train.study import SENSED, space_for
 
     allowed, measured = parse_bytes(budget), measure(sensitivity)
     with progress(json) as tell:
@@ -69,28 +71,27 @@ def search(
     if json:
         print_row({"row": "widths", **facts, "omega": found.omega})
         return
-    graph = drawn(found.bits)
+    _show_widths(f"{plan.name} within {budget}", drawn(found.bits))
+    typer.echo(f"{found.num_bytes / 1e6:.2f} MB per picture" + (f", widths: {out}" if out else ""))
+
+
+def _show_widths(title: str, graph: Graph) -> None:
     rows = [
         [layer.name, str(layer.weight_bits), str(layer.in_bits), str(layer.acc_bits), f"{layer.macs:,}"]
         for layer in graph.layers
     ]
-    print_table(f"{plan.name} within {budget}", ["layer", "weights", "activations", "sums", "MAC"], rows)
-    typer.echo(f"{found.num_bytes / 1e6:.2f} MB per picture" + (f", widths: {out}" if out else ""))
+    print_table(title, ["layer", "weights", "activations", "sums", "MAC"], rows)
 
 
 def pareto(
     task: Task = "digits",
     net: Net = None,
     rivals: Annotated[str, typer.Option(help="Uniform widths, separated by commas.")] = "W2A3,W3A4,W4A6,W8A8",
-    searched: Annotated[
-        str | None, typer.Option(help="Rivals that get a search of equal bytes; default: all.")
-    ] = None,
+    searched: Searched = None,
     seeds: Annotated[str, typer.Option(help="A run of each kind for each of these seeds.")] = "0,1,2",
     epochs: Epochs = None,
     float_epochs: FloatEpochs = None,
-    one_float: Annotated[
-        bool, typer.Option(help="All seeds tune the floating-point network of seed 0.")
-    ] = False,
+    one_float: OneFloat = False,
     weights: Weights = "2,3,4,5,6,8",
     activations: Activations = "2,3,4,5,6,8",
     sensitivity: Measure = "full-fisher",
@@ -110,43 +111,45 @@ def pareto(
     thinwire private pareto cifar10 --rivals W3A4,W8A8 --searched W3A4 --one-float --data DIR
     thinwire private pareto cifar10 --epochs 1 --recorded
     """
-    from thinwire_private.train import pareto as made
-    from thinwire_private.train.fit import float_schedule, grid_schedule
-    from thinwire_private.train.plans import DEFAULTS, plan_for
-    from thinwire_private.train.prices import priced
-    from thinwire_private.train.study import RECORDS, Study
+    from thinwire_lab.private.study import (
+        DEFAULTS,
+        RECORDS,
+        AccuracyStudy,
+        float_schedule,
+        grid_schedule,
+        plan_for,
+        same_training,
+        with_current_bytes,
+    )
 
     name = net or DEFAULTS.get(task, "")
-    lengths = grid_schedule(task, epochs).epochs, float_schedule(task, float_epochs).epochs
+    length, float_length = grid_schedule(task, epochs).epochs, float_schedule(task, float_epochs).epochs
     if recorded:
         known = [{**line["settings"], **line["result"]} for line in RECORDS.read()]
-        rows = made.alike(known, *lengths, sensitivity)
+        rows = same_training(known, length, float_length, sensitivity)
     else:
+        runs = _words(rivals), parse_seeds(seeds), work, float_length, length, one_float
+        widths = parse_widths(weights), parse_widths(activations)
+        beside = None if searched is None else _words(searched)
         with progress(json) as tell:
-            study = Study(
-                plan_for(task, net, data),
-                _words(rivals),
-                parse_seeds(seeds),
-                work,
-                lengths[1],
-                lengths[0],
-                one_float,
-                parse_widths(weights),
-                parse_widths(activations),
-                sensitivity,
-                None if searched is None else _words(searched),
-                models,
-                tell=tell,
-            )
-            rows = list(study.run(lambda row: print_row(row) if json else None))
-    found = made.points([priced(row) for row in rows], task, name)
-    path = docs / f"private-pareto-{task}.svg"
-    made.picture(found, f"{name} on {task}: accuracy against private bytes", path)
+            plan = plan_for(task, net, data)
+            study = AccuracyStudy(plan, *runs, *widths, sensitivity, beside, models, tell=tell)
+            rows = list(study.run(print_row if json else lambda _: None))
+    _show_pareto(
+        [with_current_bytes(row) for row in rows], task, name, docs / f"private-pareto-{task}.svg", json
+    )
+
+
+def _show_pareto(rows: list[dict[str, Any]], task: str, name: str, path: Path, json: bool) -> None:
+    from thinwire_lab.private.study import pareto_picture, pareto_points, pareto_table, pareto_verdict
+
+    found = pareto_points(rows, task, name)
+    pareto_picture(found, f"{name} on {task}: accuracy against private bytes", path)
     if json:
-        print_row({"row": "verdict", "verdict": made.verdict(found), "picture": str(path)})
+        print_row({"row": "verdict", "verdict": pareto_verdict(found), "picture": str(path)})
         return
-    print_table(f"{name} on {task}", *made.table(found))
-    typer.echo(f"{made.verdict(found)}\npicture: {path}")
+    print_table(f"{name} on {task}", *pareto_table(found))
+    typer.echo(f"{pareto_verdict(found)}\npicture: {path}")
 
 
 def parse_bytes(text: str) -> int:
@@ -157,7 +160,7 @@ def parse_bytes(text: str) -> int:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?B)\s*", text.upper())
     if not match or float(match[1]) <= 0:
-        raise LabError(f'"{text}" is no number of bytes: write a number with kB, MB or GB, like 20MB')
+        raise LabError(f'"{text}" is not a number of bytes: write a number with kB, MB or GB, like 20MB')
     return round(float(match[1]) * UNITS[match[2]])
 
 
@@ -165,7 +168,7 @@ def parse_widths(text: str) -> tuple[int, ...]:
     """Widths of a text such as 2,3,4."""
     words = _words(text)
     if not words or not all(word.isdigit() and 1 <= int(word) <= 24 for word in words):
-        raise LabError(f'"{text}" are no bit widths: write whole numbers from 1 to 24, like 2,3,4')
+        raise LabError(f'"{text}" are not bit widths: write whole numbers from 1 to 24, like 2,3,4')
     return tuple(sorted({int(word) for word in words}))
 
 
@@ -173,7 +176,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     """Seeds of a text such as 0,1,2."""
     words = _words(text)
     if not words or not all(word.isdigit() for word in words):
-        raise LabError(f'"{text}" are no seeds: write whole numbers, like 0,1,2')
+        raise LabError(f'"{text}" are not seeds: write whole numbers, like 0,1,2')
     return tuple(dict.fromkeys(int(word) for word in words))
 
 

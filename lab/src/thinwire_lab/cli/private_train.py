@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thinwire_lab.cli.options import Data, Json, Seed
-from thinwire_lab.cli.private_show import print_row, print_table
+from thinwire_private.cli.show import print_row, print_table
 
 if TYPE_CHECKING:
     from thinwire_private.train.run import Tell
@@ -22,6 +22,9 @@ Net = Annotated[
 ]
 Epochs = Annotated[float | None, typer.Option(help="Passes over the data on the integer grid.")]
 FloatEpochs = Annotated[float | None, typer.Option(help="Passes over the data in floating point before it.")]
+Progressive = Annotated[
+    bool, typer.Option(help="Weights below 4 bits start from a network trained at 4 bits.")
+]
 SHOWN = (("float_accuracy", 2), ("accuracy", 2), ("clipped", 3))  # in percent, with so many digits
 
 
@@ -38,9 +41,7 @@ def train(
         str,
         typer.Option(help="Accumulators: worst (tells nothing) or weights (narrower; leaks weight norms)."),
     ] = "worst",
-    progressive: Annotated[
-        bool, typer.Option(help="Weights below 4 bits start from a network trained at 4 bits.")
-    ] = True,
+    progressive: Progressive = True,
     start: Annotated[Path | None, typer.Option(help="Floating-point weights to start from.")] = None,
     keep_float: Annotated[Path | None, typer.Option(help="Where to keep the floating-point weights.")] = None,
     seed: Seed = 0,
@@ -55,32 +56,26 @@ def train(
     thinwire private train mnist --net mymodel:build --bits W4A4 --data DIR
     """
     from thinwire_lab.cli.runs import command_line
-    from thinwire_private.net.bits import bits_to_facts, open_bits
-    from thinwire_private.net.twq import Model, write_twq
-    from thinwire_private.train.fit import float_schedule, grid_schedule
-    from thinwire_private.train.plans import plan_for
+    from thinwire_lab.private.study import float_schedule, grid_schedule, plan_for
+    from thinwire_private.net.twq import QuantizedModel, write_twq
+    from thinwire_private.net.widths import bits_to_facts, open_bits
     from thinwire_private.train.run import pretrain, tune
 
     widths = open_bits(bits)
     with progress(json) as tell:
         plan = plan_for(task, net, data)
-        ready, float_accuracy = pretrain(
-            plan, widths, float_schedule(task, float_epochs), seed, start, keep_float, tell
-        )
-        result = tune(
-            ready,
-            plan.draw,
-            widths,
-            plan.pictures,
-            grid_schedule(task, epochs),
-            seed,
-            progressive=progressive,
-            acc_rule=acc,
-            float_accuracy=float_accuracy,
-            tell=tell,
-        )
+        schedule = float_schedule(task, float_epochs)
+        ready, float_accuracy = pretrain(plan, widths, schedule, seed, start, keep_float, tell)
+        options: dict[str, Any] = {
+            "progressive": progressive,
+            "acc_rule": acc,
+            "float_accuracy": float_accuracy,
+            "tell": tell,
+        }
+        schedule = grid_schedule(task, epochs)
+        result = tune(ready, plan.draw, widths, plan.pictures, schedule, seed, **options)
     facts = {"net": plan.name, "task": task, "seed": seed, "bits": bits_to_facts(widths), **result.row()}
-    write_twq(out, Model(result.graph, {**facts, "command": command_line()}))
+    write_twq(out, QuantizedModel(result.graph, {**facts, "command": command_line()}))
     row = {"row": "model", "file": str(out), "macs": result.graph.macs, "relus": result.graph.relus, **facts}
     print_row(row) if json else _show(row)
 

@@ -1,4 +1,4 @@
-"""Benches of private inference: what was run is kept as records, and tables are made from records.
+"""Benches, studies and the demo of private inference: finished runs are records, tables come from records.
 
-Reading order: record (one finished run), parties (two processes), ladder, ...
+Reading order: records (one finished run), parties (two processes), ladder, latency, rival, fuzz; demo, study.
 """

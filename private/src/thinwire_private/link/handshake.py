@@ -7,7 +7,7 @@
        message sizes, which each party has computed for itself
 
 The session id, which goes into every key, is derived from both nonces and the description. A refusal is told
-to the peer in one sentence.
+to the peer in one sentence. After the handshake the client sends requests of 8 bytes each.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import hmac
 import secrets
 import struct
 from dataclasses import dataclass
+from enum import IntEnum
 
 from thinwire.errors import LinkError
 from thinwire_private.link.channel import Channel
@@ -27,9 +28,11 @@ ANY = bytes(32)
 _MAGIC = b"thinwire"
 _HELLO = struct.Struct("<8sHHI32s32s")  # magic, version, role, description bytes, nonce, digest
 HELLO_BYTES = _HELLO.size
-CONFIRM_BYTES = 32
 _SERVER, _CLIENT = 0, 1
 _ROLES = ("server", "client")
+MAX_BATCH = 1024
+_REQUEST = struct.Struct("<B3xI")
+REQUEST_BYTES = _REQUEST.size
 
 
 @dataclass(frozen=True)
@@ -128,3 +131,37 @@ def meet_server(channel: Channel, expected: bytes = ANY) -> Terms:
             "give both sides the same model and variant"
         )
     return Terms(nonce, server.nonce, description)
+
+
+class RequestKind(IntEnum):
+    """PREPARE runs the offline phase of one query ahead of it, QUERY runs a query, BYE ends the session."""
+
+    PREPARE = 1
+    QUERY = 2
+    BYE = 3
+
+
+@dataclass(frozen=True)
+class Request:
+    """An act, for a batch of pictures.
+
+    >>> len(Request(Act.QUERY, 16).to_bytes())
+    8
+    """
+
+    act: RequestKind
+    batch: int = 1
+
+    def to_bytes(self) -> bytes:
+        return _REQUEST.pack(self.act, self.batch)
+
+    @staticmethod
+    def receive(channel: Channel) -> Request:
+        """The next request of the client; refuses what no client may ask."""
+        act, batch = _REQUEST.unpack(channel.receive(REQUEST_BYTES))
+        if act not in tuple(RequestKind) or not 1 <= batch <= MAX_BATCH:
+            raise LinkError(
+                f"the client asks for act {act} with {batch} pictures: known are acts 1 to 3 "
+                f"with 1 to {MAX_BATCH} pictures"
+            )
+        return Request(RequestKind(act), batch)

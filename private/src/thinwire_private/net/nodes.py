@@ -9,19 +9,89 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from math import prod
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from thinwire_private.net.columns import columns, windows
-from thinwire_private.net.value import IntArray, Value
-
+IntArray = NDArray[np.int64]
 # A float64 holds every integer below 2^53, so a BLAS product of narrower integers is exact in any order.
 EXACT_BITS = 53
 
 
+@dataclass(frozen=True)
+class Value:
+    """Integers of one shape (without the batch axis).
+
+    An activation is unsigned, 0 <= x < 2^bits: its sign is known, so protocols may keep it in bits + 1 bits
+    with a top bit that is surely 0. An accumulator is signed: -2^(bits-1) <= x < 2^(bits-1).
+    """
+
+    shape: tuple[int, ...]
+    bits: int
+    signed: bool
+
+    @property
+    def size(self) -> int:
+        """Number of integers."""
+        return prod(self.shape)
+
+    @property
+    def low(self) -> int:
+        """The smallest integer that fits."""
+        return -(1 << (self.bits - 1)) if self.signed else 0
+
+    @property
+    def high(self) -> int:
+        """The largest integer that fits."""
+        return (1 << (self.bits - self.signed)) - 1
+
+
+def activation(shape: tuple[int, ...], bits: int) -> Value:
+    """An unsigned value of l_x = `bits` bits."""
+    return Value(shape, bits, signed=False)
+
+
+def accumulator(shape: tuple[int, ...], bits: int) -> Value:
+    """A signed value of l_acc = `bits` bits."""
+    return Value(shape, bits, signed=True)
+
+
+def out_size(size: int, kernel: int, stride: int, padding: int) -> int:
+    """How many places a window has along an axis.
+
+    >>> out_size(32, 3, 2, 1)
+    16
+    """
+    return (size + 2 * padding - kernel) // stride + 1
+
+
+def windows(x: NDArray[Any], kernel: int, stride: int, padding: int, fill: int = 0) -> NDArray[Any]:
+    """A view of every window of x (N, C, H, W), shape (N, C, H', W', kernel, kernel); borders hold `fill`."""
+    if padding:
+        edge = (padding, padding)
+        x = np.pad(x, ((0, 0), (0, 0), edge, edge), constant_values=fill)
+    view = np.lib.stride_tricks.sliding_window_view(x, (kernel, kernel), axis=(2, 3))
+    return view[:, :, ::stride, ::stride]
+
+
+def columns(x: NDArray[Any], kernel: int, stride: int, padding: int) -> NDArray[Any]:
+    """x (N, C, H, W) as (N, C*kernel*kernel, H'*W'): row (c, i, j) is what kernel entry (c, i, j) meets.
+
+    Any number type, also shares of a ring: W (K, C*k*k) @ columns(x) is the convolution.
+
+    >>> columns(np.arange(9).reshape(1, 1, 3, 3), 2, 1, 0)[0].tolist()
+    [[0, 1, 3, 4], [1, 2, 4, 5], [3, 4, 6, 7], [4, 5, 7, 8]]
+    """
+    view = windows(x, kernel, stride, padding)
+    batch, channels, height, width = view.shape[:4]
+    flat = view.transpose(0, 1, 4, 5, 2, 3).reshape(batch, channels * kernel * kernel, height * width)
+    return np.ascontiguousarray(flat)
+
+
 @dataclass(frozen=True, eq=False)
-class Node(ABC):
+class GraphNode(ABC):
     """One layer: `sources` names the nodes it reads, `taken` is what they give, `value` what it gives."""
 
     kind: ClassVar[str]
@@ -36,7 +106,7 @@ class Node(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Input(Node):
+class Input(GraphNode):
     """The client's picture: unsigned integers of `value.bits` bits; a real pixel is integer * 2^-exponent."""
 
     kind = "input"
@@ -47,7 +117,7 @@ class Input(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Weighted(Node):
+class Weighted(GraphNode):
     """A product with the server's weights: acc = W x + b, W (d1 x d2), x (d2 x d3); gives an accumulator."""
 
     weight_bits: int
@@ -139,7 +209,7 @@ class Linear(Weighted):
 
 
 @dataclass(frozen=True, eq=False)
-class Add(Node):
+class Add(GraphNode):
     """The residual sum at accumulator scale: (a << shifts[0]) + (b << shifts[1]), one shift at least being 0.
 
     a is an accumulator; b the shortcut: an activation or, behind a down-sampling convolution, another one.
@@ -153,7 +223,7 @@ class Add(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class SumPool(Node):
+class SumPool(GraphNode):
     """Sums over windows of an activation; an average pool whose division is left to the next shift."""
 
     kind = "sum_pool"
@@ -166,7 +236,7 @@ class SumPool(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class MaxPool(Node):
+class MaxPool(GraphNode):
     """Largest entry of every window; stands before the ReLU, which gives the same and costs less."""
 
     kind = "max_pool"
@@ -181,7 +251,7 @@ class MaxPool(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Requant(Node):
+class Requant(GraphNode):
     """Re-quantization: round half up by `shift` bits, ReLU, clamp; gives an activation of value.bits bits.
 
     Without `relu` the input must be unsigned (a SumPool, an activation), so that there is no sign to lose.
@@ -205,7 +275,7 @@ class Requant(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Output(Node):
+class Output(GraphNode):
     """What the client learns: logits (a real logit is integer * 2^-exponent), or only where the largest is.
 
     Of equal logits the first counts as the largest.

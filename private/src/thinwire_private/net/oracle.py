@@ -9,8 +9,7 @@ import numpy as np
 
 from thinwire_private.errors import ModelError
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.nodes import Requant
-from thinwire_private.net.value import IntArray
+from thinwire_private.net.nodes import IntArray, Requant
 
 BATCH = 64
 

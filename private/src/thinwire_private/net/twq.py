@@ -8,7 +8,9 @@
     16 + n  ...     the arrays in that order, C order, little-endian; shapes follow from the graph
     end-32  32      SHA-256 of everything before
 
-A reader MUST refuse another version, length or checksum. Notes MUST NOT change what is computed.
+A reader MUST refuse another version, length or checksum. Notes MUST NOT change what is computed. `facts` is
+the public part of a graph: all but weights and biases. It is also what two parties compare. Reading trusts
+nothing: whatever is wrong becomes a ModelError.
 """
 
 from __future__ import annotations
@@ -16,19 +18,37 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from thinwire_private.errors import ModelError
-from thinwire_private.net.facts import canonical, from_facts, to_facts
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.nodes import Weighted
-from thinwire_private.net.value import IntArray
+from thinwire_private.net.nodes import (
+    Add,
+    Conv,
+    GraphNode,
+    Input,
+    IntArray,
+    Linear,
+    MaxPool,
+    Output,
+    Requant,
+    SumPool,
+    Value,
+    Weighted,
+)
 
+MAX_NODES = 10_000
+MAX_NUMBER = 1 << 31
+ALWAYS = ("name", "sources", "taken", "value", "weight", "bias")
+KINDS: Mapping[str, type[GraphNode]] = MappingProxyType(
+    {kind.kind: kind for kind in (Input, Conv, Linear, Add, SumPool, MaxPool, Requant, Output)}
+)
 MAGIC = b"TWQ\n"
 VERSION = 1
 HEAD = struct.Struct("<4sIQ")
@@ -37,20 +57,124 @@ MAX_DESCRIPTION_BYTES = 1 << 26
 TYPES = ("<i1", "<i2", "<i4", "<i8")
 
 
+def _count(x: Any) -> int:
+    if type(x) is not int or not 0 <= x < MAX_NUMBER:
+        raise ModelError(f"{x!r} is not a count")
+    return x
+
+
+def _exponent(x: Any) -> int:
+    if type(x) is not int or abs(x) >= 1024:
+        raise ModelError(f"{x!r} is not an exponent")
+    return x
+
+
+def _flag(x: Any) -> bool:
+    if type(x) is not bool:
+        raise ModelError(f"{x!r} is not true or false")
+    return x
+
+
+def _name(x: Any) -> str:
+    if type(x) is not str or not x.isprintable() or not 0 < len(x) <= 200:
+        raise ModelError(f"{x!r} is not a name")
+    return x
+
+
+def _pair(x: Any) -> tuple[int, int]:
+    first, second = x
+    return _count(first), _count(second)
+
+
+READERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
+    {
+        "exponent": _exponent,
+        "relu": _flag,
+        "clamp": _flag,
+        "argmax": _flag,
+        "shifts": _pair,
+        **dict.fromkeys(("weight_bits", "kernel", "stride", "padding", "shift"), _count),
+    }
+)
+
+
+def to_facts(graph: Graph) -> dict[str, Any]:
+    """The public part of a graph."""
+    nodes = [
+        {
+            "kind": node.kind,
+            "name": node.name,
+            "sources": list(node.sources),
+            "shape": list(node.value.shape),
+            "bits": node.value.bits,
+            "signed": node.value.signed,
+            **{name: getattr(node, name) for name in _own_fields(type(node))},
+        }
+        for node in graph
+    ]
+    return {"name": graph.name, "acc_rule": graph.acc_rule, "nodes": nodes}
+
+
+def from_facts(facts: Any) -> Graph:
+    """The graph (without weights) that `to_facts` gave."""
+    try:
+        if len(facts["nodes"]) > MAX_NODES:
+            raise ModelError(f"{len(facts['nodes'])} nodes are more than {MAX_NODES}")
+        values: dict[str, Value] = {}
+        nodes = []
+        for row in facts["nodes"]:
+            node = _node(row, values)
+            values[node.name] = node.value
+            nodes.append(node)
+        return Graph(_name(facts["name"]), tuple(nodes), str(facts["acc_rule"]))
+    except ModelError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
+        raise ModelError(
+            f"this is not the description of a network ({_reason(error)}): export the model again"
+        ) from error
+
+
+def digest(graph: Graph) -> bytes:
+    """SHA-256 of the public part: equal on both sides if and only if they are about to run the same graph."""
+    return hashlib.sha256(canonical(to_facts(graph))).digest()
+
+
+def canonical(facts: Any) -> bytes:
+    """JSON with one way of writing everything."""
+    return json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _node(row: Any, values: Mapping[str, Value]) -> GraphNode:
+    kind = KINDS[row["kind"]]
+    sources = tuple(_name(source) for source in row["sources"])
+    value = Value(tuple(_count(side) for side in row["shape"]), _count(row["bits"]), _flag(row["signed"]))
+    own = {name: READERS[name](row[name]) for name in _own_fields(kind)}
+    return kind(_name(row["name"]), sources, tuple(values[source] for source in sources), value, **own)
+
+
+def _own_fields(kind: type[GraphNode]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind) if field.name not in ALWAYS)
+
+
+def _reason(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+
+
 @dataclass(frozen=True)
-class Model:
+class QuantizedModel:
     """A graph with weights, and notes about how it was made."""
 
     graph: Graph
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
-def write_twq(path: Path, model: Model) -> None:
+def write_twq(path: Path, model: QuantizedModel) -> None:
     """Write a model file; the graph must have weights."""
     path.write_bytes(to_bytes(model))
 
 
-def read_twq(path: Path) -> Model:
+def read_twq(path: Path) -> QuantizedModel:
     """Read a model file; refuses whatever is not exactly one."""
     try:
         raw = path.read_bytes()
@@ -62,7 +186,7 @@ def read_twq(path: Path) -> Model:
         raise ModelError(f"{path}: {error}") from error
 
 
-def to_bytes(model: Model) -> bytes:
+def to_bytes(model: QuantizedModel) -> bytes:
     """The bytes of a model file."""
     arrays, table = [], []
     for layer in model.graph.layers:
@@ -77,7 +201,7 @@ def to_bytes(model: Model) -> bytes:
     return body + hashlib.sha256(body).digest()
 
 
-def from_bytes(raw: bytes) -> Model:
+def from_bytes(raw: bytes) -> QuantizedModel:
     """The model in these bytes.
 
     1. magic and version;  2. the checksum;  3. the description;  4. the arrays, whose sizes follow from it.
@@ -98,7 +222,7 @@ def from_bytes(raw: bytes) -> Model:
         )
     facts = _description(body[HEAD.size : HEAD.size + length])
     graph = from_facts(facts["graph"])
-    return Model(_filled(graph, facts["arrays"], body[HEAD.size + length :]), facts["notes"])
+    return QuantizedModel(_filled(graph, facts["arrays"], body[HEAD.size + length :]), facts["notes"])
 
 
 def _description(raw: bytes) -> dict[str, Any]:

@@ -1,11 +1,11 @@
-"""OtKind: which OT extension two parties use, and what it costs on the wire."""
+"""OtKind: which OT extension two parties use and what it costs; OtBatch: the rows of some OTs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from thinwire_private.errors import ModelError
-from thinwire_private.ot.packing import packed_bytes
+from thinwire_private.ot.primitives import Bytes, packed_bytes
 
 SECURITY_BITS = 128
 KK13_ROW_BITS = 256
@@ -42,3 +42,30 @@ class OtKind:
     def wide_bytes(self, count: int) -> int:
         """The receiver's message for `count` 1-of-N OTs of KK13."""
         return KK13_ROW_BITS * packed_bytes(count, 1)
+
+
+@dataclass(frozen=True)
+class OtBatch:
+    """Rows of 16 bytes (32 for KK13), one per OT, flat; `first_index` never repeats under one hash key."""
+
+    rows: Bytes
+    first_index: int
+
+    def part(self, start: int, stop: int, row_bytes: int = 16) -> OtBatch:
+        """OTs start..stop."""
+        return OtBatch(self.rows[start * row_bytes : stop * row_bytes], self.first_index + start)
+
+
+class Counter:
+    """Hands out indices, each once."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def take(self, count: int) -> int:
+        """The first of `count` new indices."""
+        first = self._next
+        self._next += count
+        if self._next >= 1 << 62:
+            raise OverflowError("a session has used up its OT indices: start a new one")
+        return first

@@ -14,16 +14,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from thinwire_private.ot.batch import Batch, Counter
-from thinwire_private.ot.kind import KK13_ROW_BITS, OtKind
-from thinwire_private.ot.labels import derive
-from thinwire_private.ot.native import native
-from thinwire_private.ot.prg import Bytes, as_bytes
+from thinwire_private.ot.kind import KK13_ROW_BITS, Counter, OtBatch, OtKind
+from thinwire_private.ot.primitives import Bytes, as_bytes, derive, native
 
 _HIGH = 1 << 63  # the second half of a seed is hashed under an index that no OT has
 
 
-def seeds(rows: Batch, delta: Bytes | None, hash_: object) -> Bytes:
+def seeds(rows: OtBatch, delta: Bytes | None, hash_: object) -> Bytes:
     """128-bit seeds H(row xor delta, i) of 256 OTs, (256, 16) bytes."""
     halves = np.empty((KK13_ROW_BITS, 2), np.uint64)
     for place, top in ((0, 0), (1, _HIGH)):
@@ -43,13 +40,13 @@ class WideSender:
         self._counter = Counter()
         self._core = native().Kk13Sender(np.ascontiguousarray(chosen).reshape(-1), self.secret)
 
-    def extend(self, message: memoryview, count: int) -> Batch:
+    def extend(self, message: memoryview, count: int) -> OtBatch:
         """q of the next `count` OTs."""
         rows = np.empty(32 * count, np.uint8)
         self._core.extend(as_bytes(message), count, rows)
-        return Batch(rows, self._counter.take(count))
+        return OtBatch(rows, self._counter.take(count))
 
-    def tables(self, batch: Batch, log: int) -> Bytes:
+    def tables(self, batch: OtBatch, log: int) -> Bytes:
         """8-bit pads (count, 2^log)."""
         count = batch.rows.size // 32
         out = np.empty(count << log, np.uint8)
@@ -67,14 +64,14 @@ class WideReceiver:
         self._counter = Counter()
         self._core = native().Kk13Receiver(np.ascontiguousarray(pairs).reshape(-1))
 
-    def extend(self, choices: Bytes) -> tuple[memoryview, Batch]:
+    def extend(self, choices: Bytes) -> tuple[memoryview, OtBatch]:
         """The message for these choices, and t of their OTs."""
         message = np.empty(self._kind.wide_bytes(choices.size), np.uint8)
         rows = np.empty(32 * choices.size, np.uint8)
         self._core.extend(np.ascontiguousarray(choices), message, rows)
-        return message.data, Batch(rows, self._counter.take(choices.size))
+        return message.data, OtBatch(rows, self._counter.take(choices.size))
 
-    def entries(self, batch: Batch) -> Bytes:
+    def entries(self, batch: OtBatch) -> Bytes:
         """8-bit pads of the chosen messages."""
         out = np.empty(batch.rows.size // 32, np.uint8)
         self._hash.kk13_entries(batch.rows, batch.first_index, out)

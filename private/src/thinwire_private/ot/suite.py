@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from thinwire_private.link.channel import Channel
-from thinwire_private.message import CLIENT, SERVER, Message, crossing
+from thinwire_private.message import CLIENT, SERVER, ProtocolMessage, crossing
 from thinwire_private.ot.kind import KK13_ROW_BITS, OtKind
 from thinwire_private.ot.kk13 import WideReceiver, WideSender, seeds
-from thinwire_private.ot.labels import derive
-from thinwire_private.ot.prg import Prg
+from thinwire_private.ot.primitives import Prg, derive
 from thinwire_private.ot.softspoken import BASE_REPLY_BYTES, BASE_REQUEST_BYTES, Receiver, Sender
 
 NONCE_BYTES = 16
@@ -52,7 +51,7 @@ class Suite:
         self.wide_receiver = WideReceiver(self.kind, wide[1 - role], pairs)
 
 
-def setup_messages(kind: OtKind) -> tuple[Message, ...]:
+def setup_messages(kind: OtKind) -> tuple[ProtocolMessage, ...]:
     """What the set-up sends."""
     sizes = [NONCE_BYTES, BASE_REQUEST_BYTES, BASE_REPLY_BYTES]
     if kind.kk13:

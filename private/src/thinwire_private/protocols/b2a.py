@@ -8,11 +8,9 @@ import numpy as np
 
 from thinwire_private.message import SERVER
 from thinwire_private.ot.kind import OtKind
-from thinwire_private.ot.prg import Bytes, Words
+from thinwire_private.ot.primitives import Bytes, Words
 from thinwire_private.protocols.cot import Cot, CotPair
-from thinwire_private.protocols.operator import Messages, Operator
-from thinwire_private.protocols.party import Party
-from thinwire_private.protocols.ring import keep_if, negate_if, reduce
+from thinwire_private.protocols.operator import Messages, Operator, Party, keep_if, negate_if, reduce
 
 
 @dataclass(frozen=True)

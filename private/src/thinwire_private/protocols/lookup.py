@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thinwire_private.message import Message, rows
+from thinwire_private.message import ProtocolMessage, rows
 from thinwire_private.ot.kind import OtKind
-from thinwire_private.ot.packing import pack_small, packed_bytes, unpack_small
-from thinwire_private.ot.prg import Bytes
-from thinwire_private.protocols.operator import Messages, Operator
-from thinwire_private.protocols.party import Party
+from thinwire_private.ot.primitives import Bytes, pack_small, packed_bytes, unpack_small
+from thinwire_private.protocols.operator import Messages, Operator, Party
 
 
 @dataclass(frozen=True)
@@ -46,13 +44,13 @@ class Lookup(Operator):
 
     def messages(self) -> Messages:
         payload = sum(column.payload_bytes for column in self.columns)
-        return self._rows, Message(self.sender, payload)
+        return self._rows, ProtocolMessage(self.sender, payload)
 
     @property
-    def _rows(self) -> Message:
+    def _rows(self) -> ProtocolMessage:
         if self.kind.kk13:
             wide = self.kind.wide_bytes(sum(column.count for column in self.columns))
-            return Message(1 - self.sender, wide)
+            return ProtocolMessage(1 - self.sender, wide)
         return rows(1 - self.sender, sum(column.count * column.log for column in self.columns), self.kind)
 
     def send(self, party: Party, tables: Sequence[Bytes]) -> None:

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from thinwire_private.ot.kind import OtKind
-from thinwire_private.ot.prg import Words
+from thinwire_private.ot.primitives import Words
 from thinwire_private.protocols.b2a import Mux
-from thinwire_private.protocols.operator import Messages, Operator
-from thinwire_private.protocols.party import Party
-from thinwire_private.protocols.ring import reduce
+from thinwire_private.protocols.operator import Messages, Operator, Party, reduce
 from thinwire_private.protocols.sign import Msb, Relu
 
 

@@ -7,14 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from thinwire_private.message import Message
-from thinwire_private.ot.batch import Batch
-from thinwire_private.ot.kind import OtKind
-from thinwire_private.ot.packing import packed_bytes
-from thinwire_private.ot.prg import Bytes, Words, as_bytes
-from thinwire_private.protocols.operator import Messages, Operator
-from thinwire_private.protocols.party import Party
-from thinwire_private.protocols.ring import reduce
+from thinwire_private.message import ProtocolMessage
+from thinwire_private.ot.kind import OtBatch, OtKind
+from thinwire_private.ot.primitives import Bytes, Words, as_bytes, packed_bytes
+from thinwire_private.protocols.operator import Messages, Operator, Party, reduce
 
 CHUNK_BYTES = 1 << 20  # a message is about this long, so that both parties work at the same time
 QUERY_BLOCKS = 1 << 32  # pad blocks of one OT that one query may use
@@ -24,7 +20,7 @@ QUERY_BLOCKS = 1 << 32  # pad blocks of one OT that one query may use
 class Seeds:
     """The OTs of one product, kept by one party. Every use takes pads that no other use has taken."""
 
-    batch: Batch
+    batch: OtBatch
     bits: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))  # the receiver's, (bits, rows * depth)
     uses: int = 0
 
@@ -66,11 +62,11 @@ class BitProduct(Operator):
 
     def seed_messages(self) -> Messages:
         """What the seeds cost, once."""
-        return (Message(self.receiver, self.kind.row_bytes(self.num_ots)),)
+        return (ProtocolMessage(self.receiver, self.kind.row_bytes(self.num_ots)),)
 
     def payload_messages(self) -> Messages:
         """What every use costs."""
-        return tuple(Message(1 - self.receiver, size) for _, _, _, size in self._chunks())
+        return tuple(ProtocolMessage(1 - self.receiver, size) for _, _, _, size in self._chunks())
 
     def messages(self) -> Messages:
         return self.seed_messages() + self.payload_messages()
@@ -157,7 +153,7 @@ class BitProduct(Operator):
     def _is_negative(self, bit: int) -> bool:
         return self.signed and bit == self.bits - 1
 
-    def _part(self, batch: Batch, bit: int, first: int, last: int) -> Batch:
+    def _part(self, batch: OtBatch, bit: int, first: int, last: int) -> OtBatch:
         start = (bit * self.rows + first) * self.depth
         return batch.part(start, start + (last - first) * self.depth)
 
@@ -194,8 +190,8 @@ class WrapProduct(Operator):
 
     def messages(self) -> Messages:
         rows = self.kind.row_bytes(self.rows * self.depth)
-        payload = tuple(Message(1 - self.receiver, size) for _, _, size in self._chunks())
-        return (Message(self.receiver, rows), *payload)
+        payload = tuple(ProtocolMessage(1 - self.receiver, size) for _, _, size in self._chunks())
+        return (ProtocolMessage(self.receiver, rows), *payload)
 
     def send(self, party: Party, flags: Bytes, b: Words) -> Words:
         """The sender's share (rows, length); flags (rows, depth)."""

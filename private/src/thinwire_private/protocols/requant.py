@@ -1,4 +1,4 @@
-"""Requant: an accumulator becomes an activation: shift, ReLU, clamp."""
+"""Requantize: an accumulator becomes an activation: shift, ReLU, clamp."""
 
 from __future__ import annotations
 
@@ -8,22 +8,17 @@ from functools import cached_property
 import numpy as np
 
 from thinwire_private.ot.kind import OtKind
-from thinwire_private.ot.prg import Bytes, Words
+from thinwire_private.ot.primitives import Bytes, Words
 from thinwire_private.protocols.b2a import B2A, Blend, Mux
-from thinwire_private.protocols.comparison import Comparison
-from thinwire_private.protocols.conjunction import Conjunction
-from thinwire_private.protocols.extend import UNKNOWN, Extend
-from thinwire_private.protocols.forest import stacked
-from thinwire_private.protocols.operator import Messages, Operator
-from thinwire_private.protocols.party import Party
-from thinwire_private.protocols.ring import mask, reduce, top_bit
+from thinwire_private.protocols.comparison import Comparison, stacked
+from thinwire_private.protocols.extend import UNKNOWN, Extend, Truncate
+from thinwire_private.protocols.operator import Messages, Operator, Party, mask, reduce, top_bit
 from thinwire_private.protocols.sign import wrap_input
-from thinwire_private.protocols.triples import Stock, TripleMaker
-from thinwire_private.protocols.truncate import Truncate
+from thinwire_private.protocols.triples import Conjunction, Stock, TripleMaker
 
 
 @dataclass(frozen=True)
-class Requant(Operator):
+class Requantize(Operator):
     """y = max(0, x >> s), clamped to 2^l_x - 1 if asked; x signed (relu) or unsigned with a top bit of 0.
 
     One after the other: 1. TR(l, s), n = l - s bits are left. 2. Comparison: p = [x >= 0] and, for the clamp,

@@ -8,13 +8,11 @@ import numpy as np
 
 from thinwire_private.message import SERVER
 from thinwire_private.ot.kind import OtKind
-from thinwire_private.ot.prg import Bytes, Words
+from thinwire_private.ot.primitives import Bytes, Words
 from thinwire_private.protocols.b2a import Mux
 from thinwire_private.protocols.comparison import Comparison, Mill
 from thinwire_private.protocols.lookup import Column, Lookup
-from thinwire_private.protocols.operator import Messages, Operator
-from thinwire_private.protocols.party import Party
-from thinwire_private.protocols.ring import mask, reduce, top_bit
+from thinwire_private.protocols.operator import Messages, Operator, Party, mask, reduce, top_bit
 from thinwire_private.protocols.triples import Stock, TripleMaker
 
 

@@ -1,4 +1,4 @@
-"""Triples: shares of random bits a, b and c = a b, made before the bits exist that they will multiply."""
+"""Triples: shares of random bits a, b and c = a b, made ahead of their use; Conjunction: ANDs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thinwire_private.message import SERVER
+from thinwire_private.message import SERVER, crossing
 from thinwire_private.ot.kind import OtKind
-from thinwire_private.ot.prg import Bytes
-from thinwire_private.protocols.cot_bits import CotBits
+from thinwire_private.ot.primitives import Bytes, pack_small, packed_bytes, unpack_small
+from thinwire_private.protocols.cot import CotBits
 from thinwire_private.protocols.lookup import Column, Lookup
-from thinwire_private.protocols.operator import Messages, Operator
-from thinwire_private.protocols.party import Party
+from thinwire_private.protocols.operator import Messages, Operator, Party
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ class TripleMaker(Operator):
         making.answer()
         return making.finish()
 
-    def ask(self, party: Party) -> Making:
+    def ask(self, party: Party) -> PendingTriples:
         """Send the rows of the choices and wait for nothing."""
         return _ByTables(self, party) if self.kind.kk13 else _ByCots(self, party)
 
@@ -134,7 +133,7 @@ class TripleMaker(Operator):
         return Stock((a, b, c))
 
 
-class Making(ABC):
+class PendingTriples(ABC):
     """Triples under way, asked for when this is made; `answer`, then `finish`, each once."""
 
     @abstractmethod
@@ -146,7 +145,7 @@ class Making(ABC):
         """This party's shares, from the peer's answer."""
 
 
-class _ByCots(Making):
+class _ByCots(PendingTriples):
     def __init__(self, maker: TripleMaker, party: Party) -> None:
         total = maker.single + maker.double
         self._maker, self._party = maker, party
@@ -164,7 +163,7 @@ class _ByCots(Making):
         return Stock((a[d:], b[d:], c[d:]), (a[:d], b[:d], c[:d], self._other, with_other))
 
 
-class _ByTables(Making):
+class _ByTables(PendingTriples):
     """The server makes its shares when it answers, the client when it opens the tables."""
 
     def __init__(self, maker: TripleMaker, party: Party) -> None:
@@ -185,3 +184,50 @@ class _ByTables(Making):
         return self._maker.chosen(
             self._choices, self._maker.lookup.open(self._party, [self._choices], self._pads)[0]
         )
+
+
+@dataclass(frozen=True)
+class Conjunction(Operator):
+    """`single` + `double` shared bits e; for all e g, for the first `double` also e f.
+
+    With triples (KK13, or `ahead`: made offline): 1. Both open d = e xor a and h = g xor b, crossing.
+    2. z = c xor d b xor h a (xor d h at the server). Cost: 4 bits per AND, 6 for a double one of paired
+       triples.
+    Else CotBits: 2 (c2 + 1) bits, 2 (c2 + 2) for a double one.
+    """
+
+    single: int
+    double: int
+    kind: OtKind
+    ahead: bool = False
+
+    @property
+    def _opened_bits(self) -> int:
+        count = self.single + self.double
+        return 2 * count + self.double * (2 if self.kind.kk13 else 1)
+
+    def messages(self) -> Messages:
+        if not (self.kind.kk13 or self.ahead):
+            return CotBits(self.single, self.double, self.kind).messages()
+        size = packed_bytes(self._opened_bits, 1)
+        return crossing((size, size))
+
+    def run(self, party: Party, e: Bytes, g: Bytes, f: Bytes, stock: Stock | None) -> tuple[Bytes, Bytes]:
+        """Shares of (e g, e[:double] f)."""
+        if stock is None:
+            product = CotBits(self.single, self.double, self.kind).run(party, e, g, f)
+        else:
+            product = self._with_triples(
+                party, e, np.concatenate([g, f]), stock.take(self.single, self.double)
+            )
+        return product[: e.size], product[e.size :]
+
+    def _with_triples(self, party: Party, e: Bytes, y: Bytes, triples: Triples) -> Bytes:
+        x = e if triples.paired else np.concatenate([e, e[: self.double]])
+        own = np.concatenate([x ^ triples.a[: x.size], y ^ triples.b])
+        opened = own ^ unpack_small(party.channel.exchange(pack_small(own, 1)), own.size, 1)
+        d, h = opened[: x.size], opened[x.size :]
+        if triples.paired:
+            d = np.concatenate([d, d[: self.double]])
+        z: Bytes = triples.c ^ (d & triples.b) ^ (h & triples.a)
+        return z ^ (d & h) if party.is_server else z

@@ -6,16 +6,49 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
-from thinwire_private.train.pictures import Pictures
+from thinwire_private.errors import ModelError
+from thinwire_private.net.graph import Graph
 from thinwire_private.train.qnet import QNet, parameters_by_role
 
 Tell = Callable[[int, int, float], None]
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Pictures:
+    """Labelled pictures as the integers that a private network takes, for training and for testing.
+
+    Bytes as they are in the files, without subtracting a mean: the first layer's norm learns that. `augment`
+    changes a batch of training pictures at random.
+    """
+
+    task: str
+    x: Tensor
+    y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    augment: Callable[[Tensor], Tensor] | None = None
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Training pictures, augmented if asked for, and their labels."""
+        x = self.x[indices]
+        return x if self.augment is None else self.augment(x), self.y[indices]
+
+    def check(self, graph: Graph) -> None:
+        """Raise ModelError unless the network takes these pictures."""
+        value = graph.input.value
+        if tuple(self.x.shape[1:]) != value.shape or int(self.x.max()) > value.high:
+            shape, wanted = ("x".join(map(str, sides)) for sides in (self.x.shape[1:], value.shape))
+            raise ModelError(
+                f"task {self.task!r} has pictures of {shape} with numbers up to {int(self.x.max())}, "
+                f"network {graph.name!r} takes {wanted} up to {value.high}: choose another"
+            )
+
+
+@dataclass(frozen=True)
+class TrainingSchedule:
     """How long and how fast: the learning rate rises for `warm` of the steps, then falls to nothing."""
 
     epochs: float
@@ -26,21 +59,9 @@ class Schedule:
     smoothing: float = 0.0
 
 
-def float_schedule(task: str, epochs: float | None = None) -> Schedule:
-    """How a network is trained in floating point."""
-    if task == "digits":
-        return Schedule(epochs or 30, 0.2, 64)
-    return Schedule(epochs or 10, 0.4, 256)
-
-
-def grid_schedule(task: str, epochs: float | None = None) -> Schedule:
-    """How a trained network is tuned on the integer grid."""
-    if task == "digits":
-        return Schedule(epochs or 10, 2e-3, 64, 0.0)
-    return Schedule(epochs or 2, 2e-3, 256, 0.0)
-
-
-def fit(net: QNet, pictures: Pictures, schedule: Schedule, seed: int, tell: Tell | None = None) -> None:
+def fit(
+    net: QNet, pictures: Pictures, schedule: TrainingSchedule, seed: int, tell: Tell | None = None
+) -> None:
     """Train the net; same seed, same weights.
 
     In floating point: SGD with Nesterov momentum. On the grid: Adam, whose steps do not depend on how large
@@ -73,7 +94,7 @@ def fit(net: QNet, pictures: Pictures, schedule: Schedule, seed: int, tell: Tell
             tell(step + 1, steps, loss.item())
 
 
-def _optimizer(net: QNet, schedule: Schedule) -> torch.optim.Optimizer:
+def _optimizer(net: QNet, schedule: TrainingSchedule) -> torch.optim.Optimizer:
     roles = parameters_by_role(net)
     decayed = {"params": roles["weights"], "weight_decay": schedule.decay, "lr": schedule.lr}
     free = {"params": roles["rest"], "weight_decay": 0.0, "lr": schedule.lr}

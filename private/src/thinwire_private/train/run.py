@@ -1,4 +1,4 @@
-"""Run: from nothing to a model file: floating point, then the integer grid in stages, then export."""
+"""From nothing to a model: floating point, then the integer grid in stages, then a checked export."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from thinwire_private.net.bits import Bits
-from thinwire_private.net.graph import WORST, Graph
+from thinwire_private.errors import ModelError
+from thinwire_private.net.graph import Graph
+from thinwire_private.net.nodes import Add, GraphNode, IntArray, Output, Requant, SumPool, Weighted
 from thinwire_private.net.oracle import overflows, run
-from thinwire_private.train.export import export
-from thinwire_private.train.fit import Schedule, accuracy, fit
-from thinwire_private.train.pictures import Pictures
-from thinwire_private.train.plans import Plan
-from thinwire_private.train.qnet import QNet
-from thinwire_private.train.weights import load_weights, save_weights
+from thinwire_private.net.widths import WORST, Bits, bias_limit, fit_accumulators
+from thinwire_private.train.fit import Pictures, TrainingSchedule, accuracy, fit
+from thinwire_private.train.qnet import QNet, pool_exponent
 
 Draw = Callable[[Bits], Graph]
 Tell = Callable[[str, int, int, float], None]
@@ -30,6 +29,85 @@ DRAFT = 128  # training pictures from which a draft's steps are set
 SAMPLE = 512  # training pictures from which steps are set
 CHECKED = 100  # test pictures on which the exported integers are compared with torch's
 SINGLE_BITS = 24  # single precision holds every integer of this many bits
+
+
+@torch.no_grad()
+def export(net: QNet, acc_rule: str = WORST) -> Graph:
+    """The graph with the net's integers: weights, biases, and shifts from the exponents."""
+    if not net.quantized:
+        raise ModelError("the network still has float activations: quantize it before it is exported")
+    exponents = {net.graph.input.name: net.graph.input.exponent}
+    nodes: list[GraphNode] = []
+    for node in net.graph:
+        given = [exponents[source] for source in node.sources]
+        made, exponent = _node(net, node, given) if given else (node, net.graph.input.exponent)
+        exponents[node.name] = exponent
+        nodes.append(made)
+    return replace(net.graph, nodes=fit_accumulators(nodes, acc_rule), acc_rule=acc_rule)
+
+
+def _node(net: QNet, node: GraphNode, given: list[int]) -> tuple[GraphNode, int]:
+    match node:
+        case Weighted():
+            layer = net.layer(node.name)
+            exponent = layer.quantizer.exponent()
+            weight = _integers(layer.weight, exponent, *layer.quantizer.range(node.weight_bits))
+            limit = bias_limit(node)
+            bias = _integers(layer.bias, given[0] + exponent, -limit, limit)
+            return replace(node, weight=weight, bias=bias), given[0] + exponent
+        case Requant():
+            exponent = net.step(node.name).exponent(given[0])
+            return replace(node, shift=given[0] - exponent), exponent
+        case Add():
+            exponent = max(given)
+            return replace(node, shifts=(exponent - given[0], exponent - given[1])), exponent
+        case SumPool():
+            return node, given[0] + pool_exponent(node)
+        case Output():
+            return replace(node, exponent=given[0]), given[0]
+        case _:
+            return node, given[0]
+
+
+def _integers(values: Tensor, exponent: int, low: int, high: int) -> IntArray:
+    rounded = (values * 2.0**exponent + 0.5).floor().clamp(low, high)
+    return rounded.double().numpy().astype(np.int64)
+
+
+def save_weights(net: QNet, path: Path) -> None:
+    """Write the weights of a floating-point network."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(net.state_dict(), path)
+
+
+def load_weights(net: QNet, path: Path) -> None:
+    """Read weights that `save_weights` wrote for the same network; nothing in the file is executed."""
+    try:
+        net.load_state_dict(torch.load(path, weights_only=True))
+    except FileNotFoundError as error:
+        raise ModelError(f"{path} does not exist: name a file that --keep-float wrote") from error
+    except Exception as error:  # torch raises many kinds for damaged files and other networks
+        raise ModelError(
+            f"{path} does not fit network {net.graph.name!r} ({type(error).__name__}): train it anew"
+        ) from error
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """Pictures, and a network for them at any bit widths; `fill` puts a user's own weights in."""
+
+    name: str
+    pictures: Pictures
+    draw: Callable[[Bits], Graph]
+    fill: Callable[[QNet], None] = lambda _: None
+
+    def start(self, bits: Bits, seed: int) -> QNet:
+        """The network in floating point; new weights are drawn from the seed."""
+        torch.manual_seed(seed)
+        net = QNet(self.draw(bits))
+        self.fill(net)
+        net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return net
 
 
 @dataclass(frozen=True)
@@ -53,9 +131,9 @@ class Result:
 
 
 def pretrain(
-    plan: Plan,
+    plan: TrainingPlan,
     bits: Bits,
-    schedule: Schedule,
+    schedule: TrainingSchedule,
     seed: int,
     start: Path | None = None,
     keep: Path | None = None,
@@ -92,7 +170,7 @@ def tune(
     draw: Draw,
     bits: Bits,
     pictures: Pictures,
-    schedule: Schedule,
+    schedule: TrainingSchedule,
     seed: int,
     *,
     progressive: bool = True,
@@ -125,7 +203,7 @@ def tune(
 
 @torch.no_grad()
 def check_export(net: QNet, graph: Graph, pictures: Pictures) -> None:
-    """Assert that oracle and torch agree on every logit: an exporter that lies must not leave this room."""
+    """Assert that oracle and torch agree on every logit: a wrong export must never reach a file."""
     x = pictures.test_x[:CHECKED]
     logits = net.double().eval()(x).numpy() * 2.0**graph.output.exponent
     net.float().train()

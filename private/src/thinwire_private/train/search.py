@@ -18,15 +18,24 @@ from functools import cached_property
 
 import numpy as np
 
+from thinwire_private.compiler import compile_graph
 from thinwire_private.errors import ModelError
-from thinwire_private.net.bits import Bits
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import Requant
-from thinwire_private.train.sensitivity import Asked, Choice, Omega
+from thinwire_private.net.widths import Bits
+from thinwire_private.step import OFFLINE, ONLINE
+from thinwire_private.train.sensitivity import Choice, Omega, WidthOptions
+from thinwire_private.variant import variant
 
 Draw = Callable[[Bits], Graph]
 Cost = Callable[[Graph], int]
 ROUNDS = 12
+PROTOCOLS = "ours"
+
+
+def picture_bytes(graph: Graph, protocols: str = PROTOCOLS) -> int:
+    """Bytes for one picture, both directions, offline and online; one-time set-up is not in it."""
+    return compile_graph(graph, variant(protocols)).total(OFFLINE, ONLINE).total_bytes
 
 
 @dataclass(frozen=True)
@@ -76,10 +85,10 @@ class Space:
         return tuple(name for name in self.requants if name in read)
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> WidthOptions:
         """Every (l_w, l_x) of every layer, every l_x of the requants that are pooled or added."""
         pairs = [(weight, activation) for weight in self.weights for activation in self.activations]
-        return Asked(dict.fromkeys(self.layers, pairs), dict.fromkeys(self.pooled, self.activations))
+        return WidthOptions(dict.fromkeys(self.layers, pairs), dict.fromkeys(self.pooled, self.activations))
 
     def bits(self, weights: Mapping[str, int], activations: Mapping[str, int]) -> Bits:
         """The base widths with some of them changed."""

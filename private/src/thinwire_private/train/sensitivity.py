@@ -1,4 +1,4 @@
-"""Sensitivity: how much the loss suffers when one layer alone is quantized to given widths.
+"""Sensitivity: how much the loss grows when one layer alone is quantized to given widths.
 
 Fisher form:      Omega_i(l_w, l_x) = sum((y - y_q)^2 * (dL/dy)^2), y = W x + b in floating point, y_q with
                   both W and x on their grids; diagonal Fisher information, one batch, covers activations too.
@@ -21,15 +21,15 @@ from torch.nn import functional
 
 from thinwire_private.errors import ModelError
 from thinwire_private.net.nodes import Conv, Weighted
-from thinwire_private.train.qnet import QNet
-from thinwire_private.train.quantizer import Quantizer
+from thinwire_private.train.qnet import QNet, Quantizer
 
 Choice = tuple[int, int]  # l_w, l_x
 PROBES = 8
+Weigh = Callable[[Tensor, Tensor], float]  # an error of a layer's output and the loss's gradient there
 
 
 @dataclass(frozen=True)
-class Asked:
+class WidthOptions:
     """For which widths: pairs (l_w, l_x) for each layer, and l_x for requants that feed sums and pools."""
 
     layers: Mapping[str, Sequence[Choice]]
@@ -45,7 +45,7 @@ class Omega:
 
 
 @dataclass(frozen=True)
-class Seen:
+class LayerSample:
     """What a layer saw on the batch: its input, its output and the loss's gradient there."""
 
     x: Tensor
@@ -53,22 +53,19 @@ class Seen:
     grad: Tensor
 
 
-Weigh = Callable[[Tensor, Tensor], float]  # an error of a layer's output and the loss's gradient there
-
-
-def fisher(net: QNet, x: Tensor, y: Tensor, asked: Asked) -> Omega:
+def fisher(net: QNet, x: Tensor, y: Tensor, asked: WidthOptions) -> Omega:
     """Omega in (diagonal) Fisher form; the net stays in floating point."""
     return _fisher(net, x, y, asked, lambda error, grad: float((error * grad).square().sum()))
 
 
-def full_fisher(net: QNet, x: Tensor, y: Tensor, asked: Asked) -> Omega:
+def full_fisher(net: QNet, x: Tensor, y: Tensor, asked: WidthOptions) -> Omega:
     """Omega by the full Fisher matrix along the error; costs no more than the diagonal."""
     return _fisher(
         net, x, y, asked, lambda error, grad: 0.5 * float((error * grad).flatten(1).sum(1).square().sum())
     )
 
 
-def _fisher(net: QNet, x: Tensor, y: Tensor, asked: Asked, weigh: Weigh) -> Omega:
+def _fisher(net: QNet, x: Tensor, y: Tensor, asked: WidthOptions, weigh: Weigh) -> Omega:
     net, seen = _watch(net, x, y, asked)
     layers = {name: _of_layer(net, name, wanted, seen[name], weigh) for name, wanted in asked.layers.items()}
     requants = {
@@ -80,13 +77,13 @@ def _fisher(net: QNet, x: Tensor, y: Tensor, asked: Asked, weigh: Weigh) -> Omeg
     return Omega(layers, requants)
 
 
-def _weighed(y: Tensor, seen: Seen, weigh: Weigh) -> float:
+def _weighed(y: Tensor, seen: LayerSample, weigh: Weigh) -> float:
     return weigh(y - seen.y, seen.grad)
 
 
 @torch.no_grad()
 def _of_layer(
-    net: QNet, name: str, wanted: Sequence[Choice], seen: Seen, weigh: Weigh
+    net: QNet, name: str, wanted: Sequence[Choice], seen: LayerSample, weigh: Weigh
 ) -> dict[Choice, float]:
     """Omega of one layer; every width is rounded to only once."""
     layer, node = net.layer(name), net.graph[name]
@@ -101,10 +98,10 @@ def _of_layer(
     }
 
 
-def hutchinson(net: QNet, x: Tensor, y: Tensor, asked: Asked) -> Omega:
+def hutchinson(net: QNet, x: Tensor, y: Tensor, asked: WidthOptions) -> Omega:
     """Omega in Hutchinson form; what activations cost comes from the Fisher form at 16-bit weights."""
     wide = {name: [(16, in_bits) for _, in_bits in wanted] for name, wanted in asked.layers.items()}
-    by_activation = fisher(net, x, y, Asked(wide, asked.requants))
+    by_activation = fisher(net, x, y, WidthOptions(wide, asked.requants))
     traces = traces_of_hessian(net, x, y, list(asked.layers))
     found: dict[str, dict[Choice, float]] = {}
     for name, wanted in asked.layers.items():
@@ -142,14 +139,14 @@ def net_folded(net: QNet) -> QNet:
     return net
 
 
-def _watch(net: QNet, x: Tensor, y: Tensor, asked: Asked) -> tuple[QNet, dict[str, Seen]]:
+def _watch(net: QNet, x: Tensor, y: Tensor, asked: WidthOptions) -> tuple[QNet, dict[str, LayerSample]]:
     net = net_folded(net)
     found = net.trace(x)
     outputs = {name: found[name].real for name in (*asked.layers, *asked.requants)}
     loss = functional.cross_entropy(found[net.graph.output.name].real, y, reduction="sum")
     grads = torch.autograd.grad(loss, list(outputs.values()))
     seen = {
-        name: Seen(found[net.graph[name].sources[0]].real.detach(), outputs[name].detach(), grad)
+        name: LayerSample(found[net.graph[name].sources[0]].real.detach(), outputs[name].detach(), grad)
         for name, grad in zip(outputs, grads, strict=True)
     }
     return net, seen
@@ -171,7 +168,7 @@ def product(node: Weighted, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return functional.linear(x.flatten(1), weight, bias)
 
 
-Measure = Callable[[QNet, Tensor, Tensor, Asked], Omega]
+Measure = Callable[[QNet, Tensor, Tensor, WidthOptions], Omega]
 MEASURES: Mapping[str, Measure] = MappingProxyType(
     {"fisher": fisher, "full-fisher": full_fisher, "hutchinson": hutchinson}
 )

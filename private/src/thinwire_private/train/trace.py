@@ -7,8 +7,11 @@ two layers with weights there must be a ReLU: activations are unsigned.
 
 from __future__ import annotations
 
+import importlib
 import operator
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,9 +19,9 @@ from torch import fx, nn
 from torch.nn import functional
 
 from thinwire_private.errors import ModelError
-from thinwire_private.net.bits import Bits
 from thinwire_private.net.graph import Graph
-from thinwire_private.net.sketch import Sketch
+from thinwire_private.net.widths import Bits
+from thinwire_private.net.zoo import Sketch
 from thinwire_private.train.qnet import QNet
 
 PASSED = (nn.Flatten, nn.Dropout, nn.Identity)
@@ -34,7 +37,7 @@ METHODS = {"relu": "relu", "relu_": "relu", "add": "add", "add_": "add", "flatte
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedModule:
     """A traced module: `draw(bits)` is its graph at any widths, `fill(net)` puts its weights into a QNet."""
 
     name: str
@@ -67,7 +70,7 @@ class Traced:
                 norm.load_state_dict(module.state_dict())
 
 
-def traced(module: nn.Module, shape: tuple[int, ...], input_bits: int) -> Traced:
+def traced(module: nn.Module, shape: tuple[int, ...], input_bits: int) -> TracedModule:
     """The module traced; raises ModelError if it cannot be a private network."""
     try:
         graph = fx.symbolic_trace(module)
@@ -76,9 +79,24 @@ def traced(module: nn.Module, shape: tuple[int, ...], input_bits: int) -> Traced
             f"{type(module).__name__} cannot be traced by torch.fx ({error}): write its forward without "
             "branches that depend on data"
         ) from error
-    found = Traced(type(module).__name__, graph, shape, input_bits)
+    found = TracedModule(type(module).__name__, graph, shape, input_bits)
     found.draw(Bits())
     return found
+
+
+def user_model(name: str) -> nn.Module:
+    """What the function in `module:function` returns; modules in the current folder are found too."""
+    module, _, function = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        model = getattr(importlib.import_module(module), function)()
+    except (ImportError, AttributeError) as error:
+        raise ModelError(f"{name} cannot be called ({error}): name it module:function") from error
+    finally:
+        sys.path.pop(0)
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"{name} returned a {type(model).__name__}: it must return a torch.nn.Module")
+    return model
 
 
 class _Drawer:

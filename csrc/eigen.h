@@ -1,5 +1,5 @@
 // Sums in float64 in one order, and the eigenvectors of a symmetric matrix made of them.
-// The order is defined in src/thinwire/kernels/reference/eigen.py; both must match.
+// The order is defined in src/thinwire/kernels/reference/linalg.py; both must match.
 #pragma once
 #include <cstdint>
 

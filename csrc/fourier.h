@@ -5,7 +5,7 @@
 
 namespace tw {
 
-// A transform of one length and its tables, as thinwire/kernels/roots.py makes them.
+// A transform of one length and its tables, as thinwire/codecs/fft.py makes them.
 struct Turning {
   int64_t length;  // n, numbers of a row
   int64_t points;  // N, of the complex transform inside: n / 2, or n if n is odd

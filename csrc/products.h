@@ -1,6 +1,6 @@
 // Matrix products and what is made of them, in one order of additions: the same bits on every machine, wherever
 // the numbers lie and however many threads there are. The order is defined in
-// src/thinwire/kernels/reference/products.py; both must match.
+// src/thinwire/kernels/reference/linalg.py; both must match.
 #pragma once
 #include <cstdint>
 

@@ -12,7 +12,7 @@ from printed import Call
 from typer.testing import CliRunner
 
 from thinwire.errors import LabError
-from thinwire.texts.rate import rate_or_none
+from thinwire.texts import rate_or_none
 from thinwire_lab.cli.app import make_app
 from thinwire_lab.cli.options import split_codecs
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
 
@@ -295,6 +296,13 @@ MODELS: Mapping[str, ModelCard] = MappingProxyType(
         "gpt": ModelCard(TiedGpt, (CONTEXT,), 65, optimizer="adamw"),
     }
 )
+
+
+def _built(card: ModelCard) -> tuple[nn.Module, Tensor]:
+    return card.build(seed=0), card.example(1)[0]
+
+
+BUILT = {name: partial(_built, card) for name, card in MODELS.items()}  # for `thinwire plan`
 
 
 def model_card(name: str) -> ModelCard:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from thinwire.texts.rate import parse_rate
+from thinwire.texts import parse_rate
 from thinwire_private.compiler import compile_graph, prepare_graph
 from thinwire_private.errors import ModelError
 from thinwire_private.net.graph import Graph

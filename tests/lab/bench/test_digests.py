@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from thinwire.texts.names import CODECS, CONTROLS, MEMORIES, first_word
+from thinwire.codecs.catalog import CATALOG
+from thinwire.texts import CONTROLS, MEMORIES, first_word
 from thinwire_lab.bench import digests as lab
 from thinwire_lab.bench.digests import WORLDS, cases, digests
 
@@ -13,7 +14,7 @@ from thinwire_lab.bench.digests import WORLDS, cases, digests
 def test_all_codecs_memories_and_controls_are_there() -> None:
     texts = cases()
     links = {first_word(link) for text in texts for link in text.partition("@")[0].split(">>")}
-    assert links == set(CODECS)
+    assert links == set(CATALOG)
     for what, known in (("memory", MEMORIES), ("control", CONTROLS[1:])):
         assert {name for name in known if any(f"{what}={name}" in text for text in texts)} == set(known)
     assert len(set(texts)) == len(texts)

@@ -9,7 +9,7 @@ import pytest
 from made_claims import MadeStudy, made_claim
 
 from thinwire.errors import LabError
-from thinwire.plans.wire_version import WIRE_VERSION
+from thinwire.plans.lane import WIRE_VERSION
 from thinwire_lab.claims.claim import CLAIMS_FILE, ClaimRecords, ClaimRun, Recorded, Untestable
 from thinwire_lab.claims.registry import CLAIMS, find_claim, judge_claim, page, run_claim, write_page
 

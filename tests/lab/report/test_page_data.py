@@ -8,8 +8,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from made_runs import made_record
 
+from made_runs import made_record
 from thinwire.errors import LabError
 from thinwire_lab.report.costs import stage_history
 from thinwire_lab.report.drawing import colours

@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from made_runs import made_record
 
+from made_runs import made_record
 from thinwire.errors import LabError
 from thinwire_lab.report import record as record_module
 from thinwire_lab.report.record import Record, make_folder, outcome_from_rows, read_record, write_record

@@ -12,7 +12,7 @@ import pytest
 
 from forked_workers import forked_loopback
 from thinwire.errors import LabError
-from thinwire.plans.wire_version import WIRE_VERSION
+from thinwire.plans.lane import WIRE_VERSION
 from thinwire_lab.report.record import Record, Row, RunOutcome, outcome_from_rows
 from thinwire_lab.run.progress import Silent
 from thinwire_lab.run.recipe import Recipe, digits

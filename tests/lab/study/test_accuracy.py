@@ -165,7 +165,9 @@ def test_the_readme_shows_what_was_recorded() -> None:
     recorded = {
         name: {
             row[0]: row
-            for row in accuracy_rows(accuracy_studies(RunRecords(root / f"docs/records/{name}.jsonl").runs())[0])
+            for row in accuracy_rows(
+                accuracy_studies(RunRecords(root / f"docs/records/{name}.jsonl").runs())[0]
+            )
         }
         for name in ("accuracy-cifar10", "accuracy-shakespeare")
     }

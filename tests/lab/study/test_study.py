@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from thinwire.errors import LabError
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Layout, Spec
 from thinwire_lab.study.errors import (
     FORMATS,
     MethodError,

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from thinwire.auto.choice import choices
+from thinwire.auto.qualities import choices
 from thinwire.errors import LabError
-from thinwire.perf.machine import machine_kind
-from thinwire.texts.rate import parse_rate
+from thinwire.perf.calibration import machine_kind
+from thinwire.texts import parse_rate
 from thinwire_lab.bench.cell import AGAIN, AUTO, BASE, Cell, Record
 from thinwire_lab.bench.cell_worker import CellTraining, TimedPhase, measured, meet, take_turns
 from thinwire_lab.bench.grid import AutoVerdict, Told, means, read_records, verdict
@@ -198,7 +198,7 @@ def main(path: Path) -> None:
     decide_s = time.perf_counter() - begin
     for _ in range(SETTLED):
         training.step()
-    pilot = training.compressor.course.pilot
+    pilot = training.compressor.auto.pilot
     decision = pilot.decision.to_dict() if pilot.decision is not None else None
     variants = [TimedPhase(AUTO, training)]
     for hook in (BASE, AGAIN, *choices(job.quality, nodes=False)):

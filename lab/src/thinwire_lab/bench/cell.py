@@ -14,10 +14,9 @@ import torch.distributed as dist
 
 import thinwire as tw
 from thinwire.errors import LabError
-from thinwire.plans.model import Model
 from thinwire.plans.plan import Plan
-from thinwire.plans.policy import Policy
-from thinwire.tensors.spec import Spec
+from thinwire.plans.policy import Model, Policy
+from thinwire.tensors import Spec
 from thinwire_lab.net.iproute import read_counters
 from thinwire_lab.net.netlab import INTERFACE
 

@@ -23,16 +23,15 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 import thinwire as tw
-from thinwire.codecs.catalog import parse
+from thinwire.codecs.codec import parse
 from thinwire.groups.torch import TorchGroup
 from thinwire.perf.calibration import Calibration
-from thinwire.perf.compute import Compute
-from thinwire.perf.measured import bucket_layers, forecast_measured
-from thinwire.perf.network import Layer
-from thinwire.perf.probe import probe_codecs, probe_link
-from thinwire.perf.step import StepTimes
-from thinwire.plans.model import Model, parameter_names
+from thinwire.perf.fit import bucket_layers, forecast_measured
+from thinwire.perf.forecast import StepTimes
+from thinwire.perf.network import Compute, Layer
+from thinwire.perf.store import probe_codecs, probe_link
 from thinwire.plans.plan import HORIZON
+from thinwire.plans.policy import Model, parameter_names
 from thinwire_lab.bench.cell import AGAIN, AUTO, AUTO_QUALITY, BASE, CellJob, Record, timed
 from thinwire_lab.models import ModelCard, model_card
 from thinwire_lab.net.workers import PEER_TIMEOUT, join, leave

@@ -15,20 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thinwire.codecs.catalog import parse
-from thinwire.controls.observation import Observation
+from thinwire.codecs.catalog import CATALOG
+from thinwire.codecs.codec import parse
 from thinwire.errors import CodecError, LabError
-from thinwire.exchange.bucket import Bucket
-from thinwire.exchange.engine import Engine
+from thinwire.exchange.engine import Bucket, Engine
 from thinwire.exchange.state import gathered_state, load_state
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.kernels import pick
-from thinwire.plans.model import Model
 from thinwire.plans.plan import Plan
-from thinwire.plans.policy import Policy
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
-from thinwire.texts.names import CODECS
+from thinwire.plans.policy import Model, Policy
+from thinwire.schedules.base import Observation
+from thinwire.tensors import Layout, Spec
 from thinwire_lab.run.recipe import read_codec_choice
 
 WORLDS = (1, 2, 4)
@@ -68,7 +65,7 @@ class Digest:
 def cases() -> tuple[str, ...]:
     """Every codec of the catalog, some chains, and every memory and control with codecs that take them."""
     return (
-        *(text for name in CODECS for text in _whole(SHORT.get(name, name))),
+        *(text for name in CATALOG for text in _whole(SHORT.get(name, name))),
         *CHAINS,
         *(f"{codec} @ memory={memory}" for memory in MEMORIES for codec in ("topk:0.05", "terngrad")),
         *(f"{codec} @ control={control}" for control in CONTROLS for codec in (SHORT["dgc"], "fft:0.9")),

@@ -16,15 +16,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from thinwire.exchange.bucket import Bucket
-from thinwire.exchange.engine import Engine
+from thinwire.exchange.engine import Bucket, Engine
 from thinwire.groups.base import Group, Pending, all_reduce_bytes
-from thinwire.groups.emulated import Emulated, Link
 from thinwire.groups.torch import TorchGroup
-from thinwire.groups.traced import Traced
+from thinwire.groups.wrappers import Emulated, Link, Traced
 from thinwire.plans.lane import step_bytes
 from thinwire.plans.plan import Stretch, mean_bytes
-from thinwire.tensors.layout import Layout
+from thinwire.tensors import Layout
 from thinwire_lab.bench.cell import bench_plan, timed
 from thinwire_lab.net.workers import join, leave
 from thinwire_lab.spread import Spread, ratios

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import thinwire
 from thinwire.errors import LabError
-from thinwire.perf.machine import machine_kind
-from thinwire.plans.wire_version import WIRE_VERSION
+from thinwire.perf.calibration import machine_kind
+from thinwire.plans.lane import WIRE_VERSION
 from thinwire_lab.bench.cell import AGAIN, AUTO, AUTO_QUALITY, BASE, Cell, CellJob, Record
 from thinwire_lab.bench.step import check_hooks
 from thinwire_lab.models import model_card

@@ -75,7 +75,7 @@ def draw(made: Sequence[ForecastPoint], path: Path) -> None:
 
 
 def _rank(rate: str | None) -> float:
-    from thinwire.texts.rate import parse_rate
+    from thinwire.texts import parse_rate
 
     return float("inf") if rate is None else parse_rate(rate)
 

@@ -20,12 +20,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import thinwire as tw
-from thinwire.codecs.bound import BoundCodec
-from thinwire.codecs.coders.base import Context
-from thinwire.codecs.stages.base import Learned
+from thinwire.codecs.codec import BoundCodec
+from thinwire.codecs.coder import Context
+from thinwire.codecs.stage import Learned
 from thinwire.kernels import Kernels, backends
-from thinwire.tensors.key import Key
-from thinwire.tensors.layout import Layout
+from thinwire.tensors import Key, Layout
 from thinwire_lab.bench.cell import bench_plan
 from thinwire_lab.net.network import open_network
 from thinwire_lab.net.workers import join, leave, run_workers

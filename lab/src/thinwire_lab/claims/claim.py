@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thinwire.errors import LabError
-from thinwire.plans.wire_version import WIRE_VERSION, bytes_since
+from thinwire.plans.lane import WIRE_VERSION, bytes_since
 from thinwire_lab.records import RecordFile, origin
 from thinwire_lab.spread import Spread
 

@@ -9,7 +9,7 @@ from textwrap import fill
 from typing import Any
 
 from thinwire.errors import LabError
-from thinwire.texts.words import counted
+from thinwire.texts import counted
 from thinwire_lab.claims.claim import (
     CLAIMS_FILE,
     Claim,

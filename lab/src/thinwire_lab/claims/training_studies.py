@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from thinwire.perf.machine import machine_kind
+from thinwire.perf.calibration import machine_kind
 from thinwire_lab.bench.exchange import ExchangeJob
 from thinwire_lab.bench.step import StepJob, with_controls
 from thinwire_lab.claims.claim import ClaimRun, ClaimStudy, Measured, Result, Tell, rounded

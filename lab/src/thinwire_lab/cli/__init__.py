@@ -18,8 +18,6 @@ COMMANDS = {
     "demo": Command("See it work in a minute: terngrad beside plain DDP on digits, over a slow link.", run),
     "train": Command("Train a model with one codec, report bytes, time and accuracy.", run),
     "compare": Command("Train with several codecs, compare bytes, time and accuracy.", run),
-    "plan": Command("What would travel for a model, and what a step would take on a cluster.", run),
-    "doctor": Command("What thinwire can do on this machine, and how fast.", run),
     "bench": Command("Measure kernels, exchanges, steps, auto.", run),
     "study": Command("What codecs do to gradients and to accuracy.", run),
     "claims": Command("The papers' claims, each judged by a command.", run),

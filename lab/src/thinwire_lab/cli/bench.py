@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from thinwire.codecs.catalog import check_codec_names
 from thinwire.errors import LabError
-from thinwire.texts.names import check_codec_names, first_word
-from thinwire.texts.rate import rate_or_none
-from thinwire.texts.words import counted
+from thinwire.texts import counted, first_word, rate_or_none
 from thinwire_lab.cli.bench_cells import auto, clusters, grid
 from thinwire_lab.cli.options import (
     Hosts,
@@ -151,7 +150,7 @@ def exchange(
     if pipeline not in PIPELINES:
         raise LabError(f'--pipeline "{pipeline}" must be one of {", ".join(PIPELINES)}')
     limit = rate_or_none(rate)
-    from thinwire.codecs.catalog import parse
+    from thinwire.codecs.codec import parse
     from thinwire_lab.bench.exchange import ExchangeJob
     from thinwire_lab.net.network import open_network
 

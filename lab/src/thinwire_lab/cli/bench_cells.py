@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.texts.rate import rate_or_none
-from thinwire.texts.words import counted
+from thinwire.texts import counted, rate_or_none
 from thinwire_lab.cli.options import (
     Json,
     RowTable,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thinwire.errors import LabError
-from thinwire.texts.words import counted
+from thinwire.texts import counted
 
 if TYPE_CHECKING:
     from rich.console import Console

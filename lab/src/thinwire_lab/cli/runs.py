@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from thinwire.texts.rate import rate_or_none
+from thinwire.texts import rate_or_none
 from thinwire_lab.cli.options import (
     Data,
     Json,
@@ -297,7 +297,7 @@ def report(
       thinwire report runs/compare-mnist-* --out pages
       thinwire report runs/compare-mnist-20250101-120000 --picture gain.svg --rate 100mbit
     """
-    from thinwire.texts.rate import rate_or_none
+    from thinwire.texts import rate_or_none
     from thinwire_lab.cli.runs import show_record
     from thinwire_lab.report.pictures import write_headline_picture
     from thinwire_lab.report.record import open_folder, read_record

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from thinwire.perf.device import device_named
 from thinwire.perf.forecast import DENSE, Forecast, Setting, forecast
-from thinwire.perf.link import Link, link_named
+from thinwire.perf.link import Link, Topology, link_named
+from thinwire.perf.network import device_named
 from thinwire.perf.tables import Cells, number
-from thinwire.perf.topology import Topology
 from thinwire_lab.figure5.model import (
     CELL_LIMIT,
     CLUSTERS,

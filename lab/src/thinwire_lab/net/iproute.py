@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from thinwire.errors import LabError
-from thinwire.texts.rate import parse_rate
+from thinwire.texts import parse_rate
 
 WAY_OUT = "or slow thinwire's own exchange instead: tw.compress(..., link=tw.Link(rate=...))"
 MIN_RATE_BITS = 1e4  # slower, one full packet would take more than a second

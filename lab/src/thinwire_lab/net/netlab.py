@@ -273,3 +273,11 @@ def run_counted(
         for rank in ranks
     ]
     return CountedRun(hosts, seconds, failure)
+
+
+def finding() -> tuple[str, str, bool]:
+    """For `thinwire doctor`."""
+    problem = available()
+    if problem is None:
+        return "netlab", "can run: hosts as network namespaces, links shaped by the kernel", True
+    return "netlab", f"cannot run ({problem}); slow links are emulated instead", False

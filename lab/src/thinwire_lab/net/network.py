@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from thinwire.errors import LabError
-from thinwire.texts.rate import parse_rate
+from thinwire.texts import parse_rate
 
 if TYPE_CHECKING:
     from thinwire_lab.net.netlab import Netlab

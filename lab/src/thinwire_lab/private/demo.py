@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thinwire_lab.report.drawing import bare, inline_svg, new_figure
-from thinwire_lab.report.page import facts, heading, page, paragraph, table
-from thinwire_private.costs import PHASES, CostEntry, by_layer, by_operator, total
-
-import tempfile
-import time
-from collections.abc import Callable
-
 import numpy as np
 
 from thinwire_lab.private.parties import BenchClient, BenchServer, Row, run_parties
+from thinwire_lab.report.drawing import bare, inline_svg, new_figure
+from thinwire_lab.report.page import facts, heading, page, paragraph, table
+from thinwire_private.costs import PHASES, CostEntry, by_layer, by_operator, total
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import IntArray
 from thinwire_private.net.oracle import predict

@@ -18,8 +18,7 @@ import torch
 
 from thinwire.errors import LabError
 from thinwire_lab.data import load_task
-from thinwire_lab.data.augment import shift_and_flip
-from thinwire_lab.data.folder import Say
+from thinwire_lab.data.task import Say, shift_and_flip
 from thinwire_lab.private.records import BenchRecords
 from thinwire_private.errors import ModelError
 from thinwire_private.net.graph import Graph

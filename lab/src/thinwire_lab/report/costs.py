@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from thinwire.texts.rate import parse_rate
+from thinwire.texts import parse_rate
 from thinwire_lab.report.record import Record, Row, RunOutcome, start_of
 
 STAGES = ("agree", "encode", "travel", "merge", "decode")  # of the exchange, on a thread of its own

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from thinwire.texts.rate import parse_rate
+from thinwire.texts import parse_rate
 from thinwire_lab.data.task import ACCURACY
 from thinwire_lab.report.costs import (
     RunCurve,

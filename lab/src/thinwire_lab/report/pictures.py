@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from thinwire.texts.rate import parse_rate
-from thinwire.texts.words import counted
+from thinwire.texts import counted, parse_rate
 from thinwire_lab.data.task import ACCURACY
 from thinwire_lab.report.costs import codec_cost, controlled, strength_axis, strength_of, strength_rows
 from thinwire_lab.report.drawing import bar, bare, colours, dot, new_figure, save, sheet, shortened, text

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.errors import LabError
-from thinwire.perf.machine import machine_kind
+from thinwire.perf.calibration import machine_kind
 from thinwire_lab.records import now
 
 FORMAT = "thinwire record"

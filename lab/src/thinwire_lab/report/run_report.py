@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 
 from thinwire.errors import LabError
-from thinwire.texts.words import counted
+from thinwire.texts import counted
 from thinwire_lab.data.task import ACCURACY
 from thinwire_lab.report import page as plots
 from thinwire_lab.report.costs import exchange_runs

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from thinwire.errors import LabError
-from thinwire.texts.words import counted
+from thinwire.texts import counted
 from thinwire_lab.data.task import ACCURACY
 from thinwire_lab.report.record import Record, Row, RunOutcome
 from thinwire_lab.spread import Spread

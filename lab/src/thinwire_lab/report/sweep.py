@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from thinwire.cli.forecast import Curves
 from thinwire.perf.forecast import DENSE
 from thinwire.perf.sweep import Row
 from thinwire.perf.tables import Cells, swept
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Points = Mapping[Any, Sequence[Row]]
+
+
+def write_curves(folder: Path, stem: str, curves: Curves) -> None:
+    """A picture and a page of what `thinwire plan --sweep` found."""
+    write_sweep(curves.points, curves.x_name, curves.title, folder / f"{stem}.png")
+    page = folder / f"{stem}.html"
+    write_page(
+        page, curves.heading, curves.words, curves.headline, curves.points, curves.x_name, curves.sources
+    )
 
 
 def write_sweep(points: Points, x_name: str, title: str, path: Path) -> None:

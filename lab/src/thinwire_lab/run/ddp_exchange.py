@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 import thinwire as tw
 from thinwire.errors import LabError
 from thinwire.plans.plan import idle_text
-from thinwire.tensors.spec import Spec
+from thinwire.tensors import Spec
 from thinwire_lab.run.recipe import DDP, DDP_FP16, DDP_POWERSGD, read_codec_choice
 
 POWERSGD_START_STEP = 2  # PyTorch wants the buckets rebuilt first

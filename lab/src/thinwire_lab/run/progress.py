@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from thinwire.errors import LabError
-from thinwire.texts.words import counted
+from thinwire.texts import counted
 from thinwire_lab.report.record import Row, RunOutcome
 from thinwire_lab.report.summary import score
 from thinwire_lab.run.recipe import Recipe

@@ -10,9 +10,9 @@ from typing import Any
 
 import thinwire as tw
 from thinwire.auto.qualities import DENSE, QUALITIES, candidates
+from thinwire.codecs.catalog import AUTO, check_codec_names
 from thinwire.errors import LabError
-from thinwire.texts.behind_at import read_hierarchy, split_options
-from thinwire.texts.names import AUTO, CONTROLS, MEMORIES, ROUTES, check_codec_names, check_name, first_word
+from thinwire.texts import CONTROLS, MEMORIES, ROUTES, check_name, first_word, read_hierarchy, split_options
 
 DDP, DDP_FP16, DDP_POWERSGD = "ddp", "ddp-fp16", "ddp-powersgd"  # PyTorch's own exchange
 OPTIMIZERS = ("sgd", "adam", "adamw")

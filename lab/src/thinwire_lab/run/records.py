@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.errors import LabError
-from thinwire.plans.wire_version import WIRE_VERSION, bytes_since
+from thinwire.plans.lane import WIRE_VERSION, bytes_since
 from thinwire_lab.records import RecordFile, origin
 from thinwire_lab.report.record import Row, RunOutcome, outcome_from_dict
 from thinwire_lab.run.recipe import Recipe, recipe_from_dict

@@ -180,7 +180,7 @@ class VirtualTrainer(Training):
         if rank == 0:
             self._means.append(flat)
         parameters: list[Tensor] = list(trained(self.net))
-        compressor.exchange(flat, parameters, True, lambda: None)
+        compressor.queue.exchange(flat, parameters, True, lambda: None)
 
     def _wait(self) -> None:
         """Waits for all means; of several errors it raises the one that caused the others."""

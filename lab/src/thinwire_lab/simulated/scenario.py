@@ -10,20 +10,17 @@ from functools import cache, lru_cache
 
 import torch
 
-from thinwire.auto.choice import choices
-from thinwire.auto.pilot import Pilot
-from thinwire.auto.qualities import DENSE, QUALITIES
-from thinwire.codecs.catalog import parse
+from thinwire.auto.actions import Helm
+from thinwire.auto.autotuner import Pilot
+from thinwire.auto.profiler import Survey
+from thinwire.auto.qualities import DENSE, QUALITIES, choices
+from thinwire.codecs.codec import parse
 from thinwire.groups.base import Group
-from thinwire.groups.metered import Metered
-from thinwire.hooks.helm import Helm
-from thinwire.hooks.survey import Survey
-from thinwire.perf.calibration import Calibration
+from thinwire.groups.wrappers import Metered
+from thinwire.perf.calibration import Calibration, CodecSpeed
 from thinwire.perf.link_probe import probe_link
-from thinwire.perf.speed import CodecSpeed
-from thinwire.plans.model import Model
-from thinwire.tensors.layout import Layout
-from thinwire.tensors.spec import Spec
+from thinwire.plans.policy import Model
+from thinwire.tensors import Layout, Spec
 from thinwire_lab.simulated.cluster import (
     COSTS,
     CPU,

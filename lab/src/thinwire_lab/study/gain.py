@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.errors import LabError
-from thinwire.texts.rate import show_rate
-from thinwire.texts.words import counted
+from thinwire.texts import counted, show_rate
 from thinwire_lab.data.task import ACCURACY
 from thinwire_lab.report.drawing import bar, colours, dot, sheet, shortened, text
 from thinwire_lab.report.record import write_text

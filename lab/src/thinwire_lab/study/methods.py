@@ -10,13 +10,11 @@ import torch
 from torch import Tensor
 
 from thinwire.errors import LabError
-from thinwire.exchange.bucket import Bucket
-from thinwire.exchange.engine import Engine
+from thinwire.exchange.engine import Bucket, Engine
 from thinwire.groups.thread import ThreadGroup
-from thinwire.plans.model import Model
 from thinwire.plans.plan import Plan, dry_context
-from thinwire.plans.policy import Policy
-from thinwire.tensors.layout import Layout
+from thinwire.plans.policy import Model, Policy
+from thinwire.tensors import Layout
 
 NO_MEMORY = "none"  # one step, one gradient: nothing was held back before
 CPU = torch.device("cpu")

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.errors import LabError
-from thinwire.plans.model import Model
-from thinwire.plans.policy import Policy
-from thinwire.tensors.layout import Layout
+from thinwire.plans.policy import Model, Policy
+from thinwire.tensors import Layout
 from thinwire_lab.data import load_task
 from thinwire_lab.models import model_card
 from thinwire_lab.run.recipe import Recipe, recipe_for

@@ -1,4 +1,4 @@
-// Random bits of elements: a hash of an element's index under a two-word key (docs/wire.md), a row of 32 at a time.
+// Random bits of elements: a hash of an element's index under a two-word key (wire.md), a row of 32 at a time.
 // Compiled once per instruction set (TW_ISA names the namespace).
 #pragma once
 #include "vectors.h"

@@ -1,4 +1,4 @@
-// Places of chosen groups as bits (docs/wire.md): written chunk after chunk, and read back with every index checked.
+// Places of chosen groups as bits (wire.md): written chunk after chunk, and read back with every index checked.
 // Compiled once per instruction set (TW_ISA names the namespace).
 #pragma once
 #include <cstdint>

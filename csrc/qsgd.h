@@ -1,7 +1,7 @@
 // QSGD kernels: block-wise norms, stochastic rounding to levels -s .. s with packing, integer sums, decoding.
 //
 // Codes (level + s) are fields of `bits` bits in 32-bit words, see fields.h; field k of column j is element 32*k + j.
-// The bytes are defined in docs/wire.md, the arithmetic in src/thinwire/kernels/reference/qsgd.py; both must match.
+// The bytes are defined in wire.md, the arithmetic in src/thinwire/kernels/reference/qsgd.py; both must match.
 #pragma once
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 // Range float kernels: fitting, rounding to N-bit floats whose grid ends at max|x|, packing, decoding.
 //
 // Codes are fields of `bits` bits in 32-bit words (fields.h), the tensors' codes end to end. A fit is (bit pattern of
-// max|x|, mantissa bits). The bytes are defined in docs/wire.md, the arithmetic in
+// max|x|, mantissa bits). The bytes are defined in docs/reference/wire.md, the arithmetic in
 // src/thinwire/kernels/reference/rangefloat.py; both must match.
 #pragma once
 #include <cstdint>

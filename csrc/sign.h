@@ -2,7 +2,7 @@
 //
 // Bits are fields of one bit in 32-bit words, see fields.h: bit k of word j of a granule is element 32*k + j, 1 for
 // x >= 0. Padding is 1.
-// The bytes are defined in docs/wire.md, the arithmetic in src/thinwire/kernels/reference/sign.py; both must match.
+// The bytes are defined in wire.md, the arithmetic in src/thinwire/kernels/reference/sign.py; both must match.
 #pragma once
 #include <cstdint>
 

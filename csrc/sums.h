@@ -1,4 +1,4 @@
-// Sums whose bits are defined (docs/wire.md), whatever the instruction set: chunks of 4096 numbers, in each 16
+// Sums whose bits are defined (wire.md), whatever the instruction set: chunks of 4096 numbers, in each 16
 // accumulators in float64, element i into accumulator i mod 16; chunks can be summed in parallel. The sums of chunks
 // are summed likewise until one is left. Compiled once per instruction set (TW_ISA names the namespace).
 #pragma once

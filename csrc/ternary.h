@@ -2,7 +2,7 @@
 //
 // A lane is a sequence of rows of 32 elements; every tensor of the lane starts on a granule, that is on a multiple of
 // `digits` rows. Byte j of granule g holds `digits` digits; digit k is element 32*k + j of the granule. Padding is 0.
-// The bytes are defined in docs/wire.md, the arithmetic in src/thinwire/kernels/reference/ternary.py; both must match.
+// The bytes are defined in wire.md, the arithmetic in src/thinwire/kernels/reference/ternary.py; both must match.
 #pragma once
 #include <cstdint>
 

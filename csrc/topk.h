@@ -1,7 +1,7 @@
 // Top-k kernels: the k groups of largest magnitude of every chunk, their places packed into bits, and adding them back.
 //
 // A group is one number, or two (a complex one). Magnitudes are compared by bit pattern (NaN > Inf > numbers); of equal
-// ones the lowest index goes first. The bytes are defined in docs/wire.md, the arithmetic in
+// ones the lowest index goes first. The bytes are defined in docs/reference/wire.md, the arithmetic in
 // src/thinwire/kernels/reference/topk.py; both must match.
 #pragma once
 #include <cstdint>

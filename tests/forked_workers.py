@@ -153,7 +153,6 @@ def main() -> None:
 
     import thinwire_lab.bench.exchange
     import thinwire_lab.bench.step
-    import thinwire_lab.net.link_speed
     import thinwire_lab.run.worker  # noqa: F401
 
     torch.set_num_threads(1)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from thinwire.codecs.codec import CodecLike
 from thinwire.exchange.engine import Bucket, Engine
-from thinwire.feedback.base import Memory
+from thinwire.feedback.base import ErrorFeedback
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.kernels import Kernels
 from thinwire.plans.plan import Plan
@@ -102,7 +102,7 @@ def flat(held: Mapping[str, Mapping[str, Tensor]]) -> Gradients:
     return {f"{what} {name}": t for what, tensors in held.items() for name, t in tensors.items()}
 
 
-def held(memory: Memory) -> Gradients:
+def held(memory: ErrorFeedback) -> Gradients:
     return flat(memory.state())
 
 

@@ -8,24 +8,24 @@ import pytest
 
 from thinwire.clock import COMPARE
 from thinwire.errors import PeerError, PlanError
-from thinwire.groups.base import LEFT, UNREACHED, Confession
+from thinwire.groups.base import LEFT, UNREACHED, FailureReport
 from thinwire.groups.thread import ThreadGroup
 from thinwire.hooks.failures import explain
 
 BROKEN = RuntimeError("connection reset")
-SAW = Confession("travel", "RuntimeError: connection reset", own=False)
-WAITED = Confession("travel", "RuntimeError: Timed out waiting 8000ms for recv operation", own=False)
+SAW = FailureReport("travel", "RuntimeError: connection reset", own=False)
+WAITED = FailureReport("travel", "RuntimeError: Timed out waiting 8000ms for recv operation", own=False)
 
 
 class Hearing(ThreadGroup):
     """A rank of four whose peers have said what is given; users know them by other numbers."""
 
-    def __init__(self, confessions: Mapping[int, Confession | None]) -> None:
+    def __init__(self, confessions: Mapping[int, FailureReport | None]) -> None:
         rank_1 = ThreadGroup.make(4)[1]
         super().__init__(rank_1.rank, rank_1.size, rank_1._table)
-        self.confessions, self.said = confessions, list[Confession]()
+        self.confessions, self.said = confessions, list[FailureReport]()
 
-    def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
+    def confess(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
         self.said.append(confession)
         return {self.rank: confession, **self.confessions}
 
@@ -37,7 +37,7 @@ class Hearing(ThreadGroup):
     ("confessions", "sentence"),
     [
         (
-            {0: SAW, 2: Confession("encode", "ValueError: no", own=True), 3: None},
+            {0: SAW, 2: FailureReport("encode", "ValueError: no", own=True), 3: None},
             'rank 20 failed in operation "encode": ValueError: no',
         ),
         (
@@ -47,10 +47,13 @@ class Hearing(ThreadGroup):
         ({0: None, 2: SAW, 3: None}, "rank 0, 30 closed the connection or died"),
         ({0: SAW, 2: SAW}, 'failed in operation "travel": no sign of life from rank 30; look at the log'),
         ({2: SAW}, "no sign of life from rank 0, 30"),
-        ({0: SAW, 2: Confession(LEFT, "closed", own=True), 3: SAW}, "rank 20 takes part no more (closed)"),
-        ({0: SAW, 2: Confession(LEFT, "closed", own=True), 3: None}, "rank 30 closed the connection or died"),
-        ({0: WAITED, 2: Confession(LEFT, "closed", own=True)}, "no sign of life from rank 30; look"),
-        ({0: SAW, 2: Confession(LEFT, "closed", own=True)}, "rank 20 takes part no more (closed)"),
+        ({0: SAW, 2: FailureReport(LEFT, "closed", own=True), 3: SAW}, "rank 20 takes part no more (closed)"),
+        (
+            {0: SAW, 2: FailureReport(LEFT, "closed", own=True), 3: None},
+            "rank 30 closed the connection or died",
+        ),
+        ({0: WAITED, 2: FailureReport(LEFT, "closed", own=True)}, "no sign of life from rank 30; look"),
+        ({0: SAW, 2: FailureReport(LEFT, "closed", own=True)}, "rank 20 takes part no more (closed)"),
         ({0: SAW, 2: UNREACHED, 3: SAW}, "no sign of life from rank 20 since the start"),
         ({0: SAW, 2: UNREACHED}, "no sign of life from rank 30; look"),
         ({0: UNREACHED, 2: UNREACHED, 3: UNREACHED}, "all 4 ranks are alive"),
@@ -61,7 +64,7 @@ class Hearing(ThreadGroup):
     ],
 )
 def test_an_error_on_the_wire_names_who_is_to_blame(
-    confessions: Mapping[int, Confession | None], sentence: str
+    confessions: Mapping[int, FailureReport | None], sentence: str
 ) -> None:
     group = Hearing(confessions)
     explained = explain(BROKEN, "travel", group)

@@ -8,7 +8,7 @@ import math
 import pytest
 
 import thinwire as tw
-from thinwire.codecs.catalog import CATALOG, Entry
+from thinwire.codecs.catalog import CATALOG, CodecEntry
 from thinwire.codecs.clip import Clip
 from thinwire.codecs.coder import Coder, Merge
 from thinwire.codecs.floats import Cast, Dense
@@ -121,7 +121,7 @@ def test_bad_texts(text: str, sentence: str) -> None:
 
 @pytest.mark.parametrize("name", CATALOG)
 def test_every_entry_can_be_made_and_explained(name: str) -> None:
-    entry: Entry = CATALOG[name]
+    entry: CodecEntry = CATALOG[name]
     link = entry.load()(**entry.fixed)
     assert isinstance(link, Stage | Coder | Chain)
     assert dataclasses.is_dataclass(link)

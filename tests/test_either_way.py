@@ -12,7 +12,7 @@ import torch
 from simulation import CPU, Gradients, assert_ranks_agree, gaussian, specs_of
 from thinwire.errors import PlanError
 from thinwire.exchange.engine import Bucket, Engine
-from thinwire.exchange.nodes import EitherWay
+from thinwire.exchange.nodes import SwitchableNode
 from thinwire.groups.hierarchy import Hierarchy
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.plans.plan import Plan
@@ -36,7 +36,7 @@ def plan_of(codec: str, by_nodes: bool, memory: str | None = None) -> Plan:
 class Worker:
     """One rank, which begins without nodes."""
 
-    node: EitherWay
+    node: SwitchableNode
     engine: Engine
     rank: int
 
@@ -56,7 +56,7 @@ class Worker:
 
 def on_workers(first: Plan, work: Callable[[Worker], T]) -> list[T]:
     def body(group: ThreadGroup) -> T:
-        node = EitherWay(Hierarchy(group, PER_NODE), CPU)
+        node = SwitchableNode(Hierarchy(group, PER_NODE), CPU)
         return work(Worker(node, Engine(first, group, CPU), group.rank))
 
     return run_ranks(WORLD, body, timeout_s=300.0)

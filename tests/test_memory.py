@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from thinwire.errors import PlanError
-from thinwire.feedback.base import NoMemory
+from thinwire.feedback.base import NoFeedback
 from thinwire.feedback.residual import Residual
 from thinwire.feedback.table import make_memory
 from thinwire.tensors import Layout, Spec
@@ -136,7 +136,7 @@ def test_without_undo_the_new_takes_the_place_of_the_old() -> None:
 
 
 def test_no_memory_holds_nothing() -> None:
-    memory = NoMemory()
+    memory = NoFeedback()
     x = torch.arange(6.0)
     memory.before(x, PIECES, 1.0)
     memory.after(x, torch.zeros(6), 0, PIECES, 1.0)
@@ -146,6 +146,6 @@ def test_no_memory_holds_nothing() -> None:
 
 
 def test_memories_by_name() -> None:
-    assert (type(make_memory("none")), type(make_memory("residual"))) == (NoMemory, Residual)
+    assert (type(make_memory("none")), type(make_memory("residual"))) == (NoFeedback, Residual)
     with pytest.raises(PlanError, match='there is no memory "elephant": known are none, residual'):
         make_memory("elephant")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from simulation import held
 from thinwire.errors import CodecError
-from thinwire.feedback.base import NoMemory
+from thinwire.feedback.base import NoFeedback
 from thinwire.feedback.momentum import Momentum, MomentumOptions
 from thinwire.feedback.residual import Ef21, Residual
 from thinwire.feedback.table import MEMORIES, make_memory, memory_text
@@ -18,7 +18,7 @@ PIECES = Layout((Spec("a", (3,)), Spec("b", (2,))), (0, 4)).pieces()
 
 
 def test_memories_by_name() -> None:
-    types = {"none": NoMemory, "residual": Residual, "momentum": Momentum, "ef21": Ef21}
+    types = {"none": NoFeedback, "residual": Residual, "momentum": Momentum, "ef21": Ef21}
     assert {name: type(make_memory(name)) for name in MEMORIES} == types
 
 

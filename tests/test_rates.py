@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.errors import PlanError
-from thinwire.feedback.base import Memory
+from thinwire.feedback.base import ErrorFeedback
 from thinwire.feedback.table import make_memory
 from thinwire.groups.thread import ThreadGroup
 from thinwire.hooks.compressor import Compressor
@@ -27,7 +27,7 @@ def largest(v: Tensor, count: int = 2) -> Tensor:
     return sent
 
 
-def step(memory: Memory, g: Tensor, rate: float, scale: float = 1.0) -> Tensor:
+def step(memory: ErrorFeedback, g: Tensor, rate: float, scale: float = 1.0) -> Tensor:
     """What is sent of a gradient, in units of the gradient."""
     memory.rates = {"a": rate}
     x = g * scale

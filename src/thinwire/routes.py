@@ -21,7 +21,7 @@ from thinwire.tensors import Scratch
 from thinwire.texts import check_name
 
 
-class Chunk(Protocol):
+class WireChunk(Protocol):
     """What a route sees of a part of a lane: its bytes, and what is needed to merge them."""
 
     @property
@@ -34,8 +34,8 @@ class Chunk(Protocol):
     def shared(self) -> Tensor: ...
 
 
-P = TypeVar("P", bound=Chunk)
-Message = Sequence[Chunk]  # chunks of several lanes that travel together
+P = TypeVar("P", bound=WireChunk)
+Message = Sequence[WireChunk]  # chunks of several lanes that travel together
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class _AllGatherHandle(Handle):
             yield self._merged(chunk, self.received[:, start : start + chunk.packer.payload_bytes])
             start += chunk.payload.numel()
 
-    def _merged(self, chunk: Chunk, payloads: Tensor) -> Tensor:
+    def _merged(self, chunk: WireChunk, payloads: Tensor) -> Tensor:
         if not chunk.packer.merges:
             return payloads
         with self.transport.clock.time("merge", self.index):

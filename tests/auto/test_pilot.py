@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from thinwire.auto.autotuner import MAX_STEPS, SWITCH_STEPS, WARM_UP, Pilot
+from thinwire.auto.autotuner import MAX_STEPS, SWITCH_STEPS, WARM_UP, Autotuner
 from thinwire.auto.qualities import CANDIDATES, NEVER, QUALITIES, candidates
 from thinwire.auto.race import Decision, Race, decide
-from thinwire.auto.watch import LINK_WINDOWS, WINDOW, Pace, Passes
+from thinwire.auto.watch import LINK_WINDOWS, WINDOW, Passes, StepTimer
 from thinwire.codecs.codec import parse
 from thinwire.errors import PlanError
 from thinwire.perf.fit import Forecasts
@@ -47,7 +47,7 @@ class World:
         made = {text: self.forecast_s[text] for text in texts if text in self.forecast_s}
         return Forecasts(made, made, self.forecast_s["dense"])
 
-    def run(self, pilot: Pilot, steps: int) -> None:
+    def run(self, pilot: Autotuner, steps: int) -> None:
         for _ in range(steps):
             pilot.begin_step(self.now)
             assert pilot.codec == self.codec
@@ -67,7 +67,7 @@ ENOUGH = 100
 )
 def test_the_quickest_that_the_quality_allows(quality: str, codec: str) -> None:
     world = World(SLOW_LINK)
-    made = Pilot(quality, world)
+    made = Autotuner(quality, world)
     world.run(made, ENOUGH)
     assert made.decided
     assert made.codec == codec
@@ -76,7 +76,7 @@ def test_the_quickest_that_the_quality_allows(quality: str, codec: str) -> None:
 
 def test_the_first_steps_are_dense_and_the_best_by_forecast_is_tried_first() -> None:
     world = World(SLOW_LINK)
-    made = Pilot("balanced", world)
+    made = Autotuner("balanced", world)
     world.run(made, ENOUGH)
     first = next(k for k, text in enumerate(world.ran) if text != "dense")
     assert first > WARM_UP
@@ -88,13 +88,13 @@ def test_the_first_steps_are_dense_and_the_best_by_forecast_is_tried_first() -> 
 
 def test_a_choice_that_could_not_win_is_not_tried() -> None:
     world = World(SLOW_LINK)
-    world.run(Pilot("balanced", world), ENOUGH)
+    world.run(Autotuner("balanced", world), ENOUGH)
     assert "fp16" not in world.ran  # forecast to take three times what terngrad:1 was measured to take
 
 
 def test_where_communication_is_no_part_of_a_step_nothing_is_tried() -> None:
     world = World(FAST_LINK, {**FAST_LINK, **dict.fromkeys(candidates("balanced"), 1.0)})
-    made = Pilot("balanced", world)
+    made = Autotuner("balanced", world)
     world.run(made, ENOUGH)
     assert set(world.ran) == {"dense"}
     assert made.decision is not None
@@ -105,7 +105,7 @@ def test_a_forecast_that_contradicts_the_measured_step_is_no_reason_to_try_nothi
     """A step of 982 ms, forecast to take 44: codecs were not tried because none was forecast to pay."""
     wrong = dict.fromkeys(SLOW_LINK, 0.5)
     world = World(SLOW_LINK, {**wrong, "dense": 0.044})
-    made = Pilot("safe", world)
+    made = Autotuner("safe", world)
     world.run(made, ENOUGH)
     assert made.codec == "qsgd:4"
     assert "probes alone forecast 44 ms for plain DDP, 22.7 times too quick" in str(made.decision)
@@ -113,7 +113,7 @@ def test_a_forecast_that_contradicts_the_measured_step_is_no_reason_to_try_nothi
 
 def test_of_a_choice_that_is_much_slower_one_step_is_timed() -> None:
     world = World({**SLOW_LINK, "qsgd:4": 5.0}, SLOW_LINK)
-    made = Pilot("safe", world)
+    made = Autotuner("safe", world)
     world.run(made, ENOUGH)
     assert world.ran.count("qsgd:4") == SWITCH_STEPS + 1
     assert made.codec == "qsgd:8"
@@ -121,7 +121,7 @@ def test_of_a_choice_that_is_much_slower_one_step_is_timed() -> None:
 
 def test_long_steps_are_timed_less_often() -> None:
     world = World({text: 30 * s for text, s in SLOW_LINK.items()})
-    made = Pilot("balanced", world)
+    made = Autotuner("balanced", world)
     while not made.decided:
         world.run(made, 1)
     assert made.codec == "terngrad:1"
@@ -131,7 +131,7 @@ def test_long_steps_are_timed_less_often() -> None:
 
 def test_measurement_overrules_the_forecast() -> None:
     world = World(FAST_LINK, {**FAST_LINK, "terngrad:1": 0.01})
-    made = Pilot("balanced", world)
+    made = Autotuner("balanced", world)
     world.run(made, ENOUGH)
     assert "terngrad:1" in world.ran
     assert made.codec == "dense"
@@ -159,7 +159,7 @@ def test_of_equally_quick_choices_the_one_that_loses_least_is_taken() -> None:
 
 def test_one_slow_step_changes_nothing() -> None:
     world = World(SLOW_LINK)
-    made = Pilot("balanced", world)
+    made = Autotuner("balanced", world)
     world.run(made, ENOUGH)
     decisions = len(made.decisions)
     for _ in range(10):
@@ -170,7 +170,7 @@ def test_one_slow_step_changes_nothing() -> None:
 
 def test_steps_that_take_another_time_make_it_decide_anew() -> None:
     world = World(SLOW_LINK)
-    made = Pilot("balanced", world)
+    made = Autotuner("balanced", world)
     world.run(made, ENOUGH)
     assert made.codec == "terngrad:1"
     world.step_s = dict(FAST_LINK)
@@ -184,7 +184,7 @@ def test_steps_that_take_another_time_make_it_decide_anew() -> None:
 def test_another_link_is_noticed_though_steps_take_their_time() -> None:
     """A compressed step may hardly change when the link gets quicker: messages are looked at too."""
     world = World(SLOW_LINK)
-    made = Pilot("balanced", world)
+    made = Autotuner("balanced", world)
     world.run(made, ENOUGH)
     world.message_s /= 100
     world.step_s["dense"] = 0.1
@@ -194,17 +194,17 @@ def test_another_link_is_noticed_though_steps_take_their_time() -> None:
 
 def test_a_decision_is_replayed_on_the_same_link_and_made_anew_on_another() -> None:
     world = World(SLOW_LINK)
-    made = Pilot("balanced", world)
+    made = Autotuner("balanced", world)
     world.run(made, ENOUGH)
     saved = made.state_dict()
     again = World(SLOW_LINK)
-    resumed = Pilot("balanced", again)
+    resumed = Autotuner("balanced", again)
     resumed.load(saved)
     again.run(resumed, 30)
     assert set(again.ran) == {"terngrad:1"}
     other = World(FAST_LINK)
     other.message_s = 0.0001
-    moved = Pilot("balanced", other)
+    moved = Autotuner("balanced", other)
     moved.load(saved)
     other.run(moved, ENOUGH)
     assert moved.codec == "dense"
@@ -213,13 +213,13 @@ def test_a_decision_is_replayed_on_the_same_link_and_made_anew_on_another() -> N
 
 def test_a_state_of_an_undecided_run_measures_anew() -> None:
     world = World(SLOW_LINK)
-    made = Pilot("balanced", world)
+    made = Autotuner("balanced", world)
     while made.codec == "dense":
         world.run(made, 1)
     assert made.codec == "terngrad:1"
     assert not made.decided
     again = World(SLOW_LINK)
-    resumed = Pilot("balanced", again)
+    resumed = Autotuner("balanced", again)
     resumed.load(made.state_dict())
     again.run(resumed, ENOUGH)
     assert again.ran[0] == "dense"
@@ -229,7 +229,7 @@ def test_a_state_of_an_undecided_run_measures_anew() -> None:
 def test_a_codec_that_is_vetoed_never_comes_back() -> None:
     """Neither in this run nor in one that goes on with its state; all else is measured anew."""
     world = World(SLOW_LINK)
-    made = Pilot("balanced", world)
+    made = Autotuner("balanced", world)
     world.run(made, ENOUGH)
     assert made.codec == "terngrad:1"
     made.veto()
@@ -240,7 +240,7 @@ def test_a_codec_that_is_vetoed_never_comes_back() -> None:
     assert made.codec == "qsgd:4"
     assert f"never terngrad:1 again, in step {ran - 1}" in made.explanation
     again = World(SLOW_LINK)
-    resumed = Pilot("balanced", again)
+    resumed = Autotuner("balanced", again)
     resumed.load(made.state_dict())
     resumed.veto()
     again.run(resumed, ENOUGH)
@@ -250,7 +250,7 @@ def test_a_codec_that_is_vetoed_never_comes_back() -> None:
 
 def test_a_veto_in_a_trial_ends_it_and_with_no_codec_left_all_is_sent() -> None:
     world = World({**SLOW_LINK, "bf16": 0.65})
-    made = Pilot("safe", world)
+    made = Autotuner("safe", world)
     for _ in candidates("safe"):
         while made.codec == "dense" and not made.decided:
             world.run(made, 1)
@@ -263,7 +263,7 @@ def test_a_veto_in_a_trial_ends_it_and_with_no_codec_left_all_is_sent() -> None:
 
 def test_plain_ddp_cannot_be_vetoed() -> None:
     world = World(SLOW_LINK)
-    made = Pilot("safe", world)
+    made = Autotuner("safe", world)
     world.run(made, 3)
     made.veto()
     assert made.vetoed == {}
@@ -274,26 +274,26 @@ NODES = {**SLOW_LINK, "dense by nodes": 0.7, "qsgd:4 by nodes": 0.22, "terngrad:
 
 def test_where_workers_share_nodes_both_ways_are_tried_and_the_quicker_stays() -> None:
     world = World(NODES)
-    made = Pilot("balanced", world, nodes=True)
+    made = Autotuner("balanced", world, nodes=True)
     world.run(made, ENOUGH)
     assert {"terngrad:1", "terngrad:1 by nodes"} <= set(world.ran)
     assert made.codec == "terngrad:1 by nodes"
     assert "terngrad:1 by nodes from step" in str(made.decision)
     flat = World({**NODES, "terngrad:1 by nodes": 0.3, "qsgd:4 by nodes": 0.4})
-    made = Pilot("balanced", flat, nodes=True)
+    made = Autotuner("balanced", flat, nodes=True)
     flat.run(made, ENOUGH)
     assert made.codec == "terngrad:1"
 
 
 def test_without_nodes_nothing_goes_by_nodes() -> None:
     world = World(NODES)
-    world.run(Pilot("balanced", world), ENOUGH)
+    world.run(Autotuner("balanced", world), ENOUGH)
     assert not [text for text in world.ran if "by nodes" in text]
 
 
 def test_a_link_that_changes_may_end_the_way_by_nodes() -> None:
     world = World(NODES)
-    made = Pilot("balanced", world, nodes=True)
+    made = Autotuner("balanced", world, nodes=True)
     world.run(made, ENOUGH)
     world.step_s = {**FAST_LINK, **{text: 0.3 for text in NODES if "by nodes" in text}}
     world.forecast_s = dict(world.step_s)
@@ -304,15 +304,15 @@ def test_a_link_that_changes_may_end_the_way_by_nodes() -> None:
 
 def test_a_decision_for_nodes_is_replayed_where_there_are_nodes_and_made_anew_elsewhere() -> None:
     world = World(NODES)
-    made = Pilot("balanced", world, nodes=True)
+    made = Autotuner("balanced", world, nodes=True)
     world.run(made, ENOUGH)
     again = World(NODES)
-    resumed = Pilot("balanced", again, nodes=True)
+    resumed = Autotuner("balanced", again, nodes=True)
     resumed.load(made.state_dict())
     again.run(resumed, 30)
     assert set(again.ran) == {"terngrad:1 by nodes"}
     other = World(NODES)
-    moved = Pilot("balanced", other)
+    moved = Autotuner("balanced", other)
     moved.load(made.state_dict())
     assert other.codec == "terngrad:1"  # what it held back is loaded into this one
     other.run(moved, ENOUGH)
@@ -335,7 +335,7 @@ def test_the_best_of_either_way_is_tried_if_it_is_within_reach() -> None:
 
 def test_what_deciding_took_is_noted_and_survives_a_state() -> None:
     world = World(SLOW_LINK)
-    made = Pilot("balanced", world)
+    made = Autotuner("balanced", world)
     world.run(made, ENOUGH)
     assert made.decision is not None
     assert made.decision.deciding_s > 0
@@ -344,7 +344,7 @@ def test_what_deciding_took_is_noted_and_survives_a_state() -> None:
 
 
 def test_passes_are_medians_of_steps_with_the_same_buckets() -> None:
-    pace = Pace()
+    pace = StepTimer()
     for start, length in ((0.0, 1.0), (10.0, 2.0), (20.0, 2.0), (30.0, 9.0)):
         pace.begin(start)
         pace.ready(start + length)

@@ -44,7 +44,7 @@ def test_a_page_is_not_written_into_a_folder_that_is_not_there(
     monkeypatch.chdir(tmp_path)
     printed = call("claims", "page")
     assert printed.code == 2
-    assert "docs does not exist here" in printed.err
+    assert "docs/background does not exist here" in printed.err
     assert "--out" in printed.err
     assert not any(tmp_path.iterdir())
 

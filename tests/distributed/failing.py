@@ -125,7 +125,7 @@ def lost_while_connecting(victim: int) -> Failure:
     """The victim dies when all ranks have met and connect to each other."""
     model = nn.parallel.DistributedDataParallel(mlp())
     if dist.get_rank() == victim:
-        torch_group.Making = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,misc]
+        torch_group.BackgroundTask = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,misc]
     return failure_of(lambda: tw.compress(model, "terngrad"))
 
 
@@ -134,7 +134,7 @@ def lost_before_meeting(victim: int) -> Failure:
     model = nn.parallel.DistributedDataParallel(mlp())
     torch_group._CONFESSION_MAX_S = torch_group._UNMET_S = 1.0
     if dist.get_rank() == victim:
-        torch_group.Door.witness = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,method-assign]
+        torch_group.Listener.witness = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,method-assign]
     return failure_of(lambda: tw.compress(model, "terngrad"))
 
 

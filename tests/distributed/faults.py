@@ -2,7 +2,7 @@
 
     python tests/distributed/faults.py --short                      about 40 injections, two minutes
     python tests/distributed/faults.py                              the long form, over 300
-    python tests/distributed/faults.py --table                      only the table in docs/reliability.md
+    python tests/distributed/faults.py --table                      only the table in reliability.md
 
 Every injection is one JSON line of docs/records/faults.jsonl: its kind and seed (everything else about it
 follows from them), what it led to, how many survivors named the right rank, hangs, lost residuals, seconds.

@@ -132,7 +132,7 @@ def judge(fault: AutoFault, struck: float, answers: list[Any]) -> Verdict:
 
 
 def _with_notes(answer: Ended) -> str:
-    """What is raised by torch itself gets a note in a `with` block (docs/reliability.md)."""
+    """What is raised by torch itself gets a note in a `with` block (docs/reference/reliability.md)."""
     assert answer.failure is not None
     return answer.failure.trace[answer.failure.trace.rfind(answer.failure.text) :]
 

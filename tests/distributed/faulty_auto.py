@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from training import Wrapped, batch, descend, few_steps, loss_of, mlp, normed
 
 import thinwire as tw
-from thinwire.auto.autotuner import Pilot
+from thinwire.auto.autotuner import Autotuner
 
 WORLD = 4
 STEPS = 45  # auto decides within 30 of them, see few_steps, and looks at the link behind that
@@ -94,7 +94,7 @@ def _trained(fault: AutoFault, step: list[int]) -> tuple[str, bool]:
 @contextlib.contextmanager
 def _clocked(
     fault: AutoFault, model: DistributedDataParallel, compressor: tw.Compressor
-) -> Iterator[Pilot | None]:
+) -> Iterator[Autotuner | None]:
     if fault.codec != "auto":
         yield None
         return
@@ -125,7 +125,7 @@ def _steps(
     fault: AutoFault,
     model: DistributedDataParallel,
     compressor: tw.Compressor,
-    pilot: Pilot | None,
+    pilot: Autotuner | None,
     scaler: torch.amp.GradScaler | None,
     step: list[int],
 ) -> bool:
@@ -143,7 +143,7 @@ def _steps(
     return skipped
 
 
-def _in_phase(fault: AutoFault, pilot: Pilot | None, step: int) -> bool:
+def _in_phase(fault: AutoFault, pilot: Autotuner | None, step: int) -> bool:
     """Whether the deed is due in this step: the same on all ranks."""
     if fault.phase in CALLS or fault.phase == "connect":
         return False

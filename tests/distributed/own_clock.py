@@ -14,7 +14,7 @@ from typing import Any
 
 from training import Wrapped
 
-from thinwire.auto.autotuner import Pilot
+from thinwire.auto.autotuner import Autotuner
 from thinwire.auto.watch import Passes
 from thinwire.hooks import selector as course_module
 from thinwire.hooks.selector import AutoSelector
@@ -27,7 +27,7 @@ EXCHANGE = 0.9  # of a step, the part in which means are waited for
 class OwnClock:
     """Stands for the module `time` in the course of a run; a step takes what the table says of its codec."""
 
-    def __init__(self, pilot: Pilot, step_s: Mapping[str, float]) -> None:
+    def __init__(self, pilot: Autotuner, step_s: Mapping[str, float]) -> None:
         self._pilot, self._step_s, self._now = pilot, step_s, 0.0
 
     def perf_counter(self) -> float:
@@ -73,7 +73,7 @@ class MadeUpHelm:
 
 
 @contextlib.contextmanager
-def own_clock(it: Wrapped, step_s: Mapping[str, float], link_s: float = 0.01) -> Iterator[Pilot]:
+def own_clock(it: Wrapped, step_s: Mapping[str, float], link_s: float = 0.01) -> Iterator[Autotuner]:
     """Until the block ends a step of this run takes `step_s` of its codec, and a message takes `link_s`."""
     assert it.compressor is not None
     course = it.compressor.auto

@@ -1,4 +1,4 @@
-"""Weight decay as TernGrad's code has it (docs/papers.md): an L2 term in the loss travels compressed."""
+"""Weight decay as TernGrad's code has it (papers.md): an L2 term in the loss travels compressed."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from training import batch, few_steps, fit, loss_of, mlp, wrap
 
 import thinwire as tw
-from thinwire.auto.autotuner import Stage
+from thinwire.auto.autotuner import Trial
 from thinwire.exchange.state import opened
 from thinwire.hooks.selector import AutoSelector
 
@@ -241,7 +241,7 @@ def auto_without_a_link() -> tuple[Tensor, int, list[bool]]:
         assert it.compressor is not None
         course = it.compressor.auto
         assert isinstance(course, AutoSelector)
-        course.pilot._stage = Stage("dense", 100, 0)  # it does nothing by itself
+        course.pilot._stage = Trial("dense", 100, 0)  # it does nothing by itself
         fit(it.model, 1)
         passed = []
         held, unheld, nested = "topk:0.01", "terngrad", "topk:0.01 by nodes"

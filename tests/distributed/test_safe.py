@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from training import batch, descend, loss_of, mlp, wrap
 
 import thinwire as tw
-from thinwire.auto.autotuner import Pilot
+from thinwire.auto.autotuner import Autotuner
 from thinwire.auto.qualities import QUALITIES, candidates
 from thinwire.codecs.coder import Coder, Context, Merge, Packer
 from thinwire.codecs.floats import FloatPacker, runs_of
@@ -37,12 +37,12 @@ class Unscaled(Coder):
         return FloatPacker(torch.float16, runs_of(layout), context)
 
 
-def pilot_of(compressor: tw.Compressor) -> Pilot:
+def pilot_of(compressor: tw.Compressor) -> Autotuner:
     assert isinstance(compressor.auto, AutoSelector)
     return compressor.auto.pilot
 
 
-def put_in_force(pilot: Pilot, codec: str) -> None:
+def put_in_force(pilot: Autotuner, codec: str) -> None:
     """As if the run had been resumed with this decision: no trial, nothing depends on how fast steps are."""
     decision = {"codec": codec, "step": 0, "why": "of the test", "measured_s": {codec: 1.0}}
     pilot.load({"codec": codec, "step": 0, "decision": decision})

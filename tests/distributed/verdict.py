@@ -14,7 +14,7 @@ from typing import Any
 from faulty import Ended, Fault
 from launch import Gone, Hang
 
-PAGE = Path(__file__).parents[2] / "docs/reliability.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/reliability.md"
 MARKS = "<!-- faults: begin, made by tests/distributed/faults.py -->\n", "<!-- faults: end -->\n"
 
 # How an error of ours, or of DDP's constructor, blames ranks.

@@ -2,7 +2,7 @@
 
     python tests/golden/make.py
 
-Run it after a change of the wire format, together with docs/wire.md and src/thinwire/plans/lane.py.
+Run it after a change of the wire format, together with docs/reference/wire.md and src/thinwire/plans/lane.py.
 A change that was not meant to alter the bytes must leave the file as it is.
 """
 

@@ -1,4 +1,4 @@
-"""QSGD and sign payloads, made in plain integers and float32 by what docs/wire.md says of them."""
+"""QSGD and sign payloads, made in plain integers and float32 by what docs/reference/wire.md says of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes on the wire do not change unnoticed, and they are what docs/wire.md says."""
+"""The bytes on the wire do not change unnoticed, and they are what docs/reference/wire.md says."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def numbers(text: str, dtype: str) -> np.ndarray:
 @pytest.mark.parametrize("world", make.WORLDS)
 @pytest.mark.parametrize("text", make.CODECS)
 def test_bytes_are_the_golden_ones(kernels: Kernels, text: str, world: int) -> None:
-    """If this is meant to change: docs/wire.md, WIRE_VERSION, then `python tests/golden/make.py`."""
+    """If this is meant to change: wire.md, WIRE_VERSION, then `python tests/golden/make.py`."""
     assert make.messages(text, world, kernels) == GOLDEN["codecs"][text][f"world {world}"]
 
 
@@ -36,7 +36,7 @@ def test_the_file_is_of_this_version_and_small() -> None:
 
 
 def draw(g: float, s: float, bound: float, counter: int, k0: int, k1: int) -> int:
-    """One trit as docs/wire.md defines it, in plain integers and float32."""
+    """One trit as docs/reference/wire.md defines it, in plain integers and float32."""
     h = counter ^ k0
     h = ((h ^ (h >> 16)) * 0x7FEB352D) & MASK
     h ^= k1

@@ -1,4 +1,4 @@
-"""Range float payloads, made in plain integers by what docs/wire.md says of them."""
+"""Range float payloads, made in plain integers by what docs/reference/wire.md says of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Top-k payloads, read in plain integers by what docs/wire.md says of them."""
+"""Top-k payloads, read in plain integers by what docs/reference/wire.md says of them."""
 
 from __future__ import annotations
 

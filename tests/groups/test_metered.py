@@ -52,10 +52,10 @@ def test_the_formulas() -> None:
 
 
 def test_confess_abort_and_close_are_handed_on() -> None:
-    from thinwire.groups.base import Confession
+    from thinwire.groups.base import FailureReport
 
     groups = ThreadGroup.make(2)
-    confession = Confession("travel", "why", False)
+    confession = FailureReport("travel", "why", False)
     assert Metered(groups[0]).confess(confession) == {0: confession}
     assert groups[1].confess(confession) == {0: confession, 1: confession}
     Metered(groups[1]).close()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from thinwire.errors import PeerError
-from thinwire.groups.base import Confession
+from thinwire.groups.base import FailureReport
 from thinwire.groups.thread import ThreadGroup, run_ranks
 
 SIZES = (1, 2, 3, 5, 8)
@@ -111,7 +111,7 @@ def test_abort_wakes_those_who_wait() -> None:
 
 def test_confessions_are_heard() -> None:
     groups = ThreadGroup.make(2)
-    first, second = Confession("encode", "broken", True), Confession("travel", "peer gone", False)
+    first, second = FailureReport("encode", "broken", True), FailureReport("travel", "peer gone", False)
     assert groups[0].confess(first) == {0: first}
     assert groups[1].confess(second) == {0: first, 1: second}
 

@@ -9,19 +9,19 @@ from collections.abc import Iterator
 import pytest
 
 from thinwire.groups import witness
-from thinwire.groups.base import LEFT, UNREACHED, Confession
-from thinwire.groups.witness import Door, Witness
+from thinwire.groups.base import LEFT, UNREACHED, FailureReport
+from thinwire.groups.witness import Listener, Witness
 
-SAW = Confession("travel", "RuntimeError: connection reset \N{BEACH WITH UMBRELLA}\n", own=False)
-WAITED = Confession("node", "RuntimeError: Timed out waiting 8000ms for recv operation", own=False)
-MINE = Confession("encode", "ValueError: no", own=True)
+SAW = FailureReport("travel", "RuntimeError: connection reset \N{BEACH WITH UMBRELLA}\n", own=False)
+WAITED = FailureReport("node", "RuntimeError: Timed out waiting 8000ms for recv operation", own=False)
+MINE = FailureReport("encode", "ValueError: no", own=True)
 LONG_S = 120.0  # for who comes: far above what a busy machine needs
 PATIENCE_S = 0.2  # for who says nothing
 
 
 def meet(ranks: list[int], size: int, patience_s: float = PATIENCE_S) -> list[Witness]:
     """Witnesses of these ranks; others of the world never come."""
-    doors = [Door("127.0.0.1") for _ in range(size)]
+    doors = [Listener("127.0.0.1") for _ in range(size)]
     cards = [door.card() for door in doors]
     made: dict[int, Witness] = {}
 
@@ -64,7 +64,7 @@ def test_who_says_nothing_is_missing(three: list[Witness]) -> None:
 
 def test_the_first_word_counts(three: list[Witness]) -> None:
     three[1].tell(MINE)
-    three[1].tell(Confession(LEFT, "closed", own=True))
+    three[1].tell(FailureReport(LEFT, "closed", own=True))
     three[2].tell(SAW)
     assert three[0].trade(SAW) == {0: SAW, 1: MINE, 2: SAW}
     assert three[2].trade(SAW) == {0: SAW, 1: MINE, 2: SAW}  # what rank 0 said in its swap waits here
@@ -76,7 +76,7 @@ def test_a_rank_that_left_before_a_timeout_does_not_cut_short_what_others_have_t
     """It had finished, and a peer that stopped is to blame: the silent one is known when all others spoke."""
     monkeypatch.setattr(witness, "GRACE_S", 0.01)
     three[0].patience_s = LONG_S
-    left = Confession(LEFT, "closed", own=True)
+    left = FailureReport(LEFT, "closed", own=True)
     three[1].tell(left)
     late = threading.Timer(0.3, three[2].tell, [SAW])
     late.start()
@@ -100,7 +100,7 @@ def test_a_rank_that_was_never_reached_is_not_waited_for() -> None:
 
 
 def test_strangers_are_not_let_in() -> None:
-    door = Door("127.0.0.1")
+    door = Listener("127.0.0.1")
     card = door.card()
     with socket.create_connection(("127.0.0.1", card["port"])) as stranger:
         stranger.sendall(b"let me in 1\n")

@@ -1,4 +1,4 @@
-"""The hash in torch arithmetic is the hash of docs/wire.md in plain integers."""
+"""The hash in torch arithmetic is the hash of docs/reference/wire.md in plain integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums in chunks: the reference is the page (docs/wire.md), and native kernels equal it bit for bit."""
+"""Sums in chunks: the reference is the page (wire.md), and native kernels equal it bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Native ternary kernels give the bits of the reference, and both give the words of docs/wire.md."""
+"""Native ternary kernels give the bits of the reference, and both give the words of wire.md."""
 
 from __future__ import annotations
 

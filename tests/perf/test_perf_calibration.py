@@ -31,7 +31,7 @@ from thinwire.perf.collectives import (
     Act,
 )
 from thinwire.perf.fit import bucket_layers, forecast_measured
-from thinwire.perf.link import STEEPEST, Link, Pace, Topology, link_named
+from thinwire.perf.link import STEEPEST, LinkModel, Pace, Topology, link_named
 from thinwire.perf.link_probe import EXCHANGE, INSIDE
 from thinwire.perf.network import LAST, Compute, Layer, ddp_buckets
 from thinwire.perf.networks import network_named
@@ -50,7 +50,7 @@ def paced(latency_s: float, bytes_per_s: float, speeds: dict[str, CodecSpeed] | 
     at = (4, 1_000_004)
     paces = tuple(Pace(kind, at, tuple(latency_s + n / bytes_per_s for n in at)) for kind in KINDS)
     free = {key: CodecSpeed() for key in ("terngrad", "dense", "dense sharded")}
-    link = Link("measured", latency_s, bytes_per_s, paces=paces)
+    link = LinkModel("measured", latency_s, bytes_per_s, paces=paces)
     return Calibration(link, 4, "a machine", time.time(), speeds or free, contends=0.0)
 
 

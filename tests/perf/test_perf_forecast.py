@@ -13,7 +13,7 @@ from thinwire.perf import collectives
 from thinwire.perf.calibration import LINK_COSTS, CodecSpeed, Speeds, codec_speed, source_of
 from thinwire.perf.collectives import ALL_REDUCE_MAX, Act
 from thinwire.perf.forecast import DENSE, FLAT, HIERARCHICAL, Setting, forecast
-from thinwire.perf.link import Link, Topology, link_named
+from thinwire.perf.link import LinkModel, Topology, link_named
 from thinwire.perf.network import DEVICES, LAST, Layer, Network, ddp_buckets, device_named
 from thinwire.perf.networks import network_named
 from thinwire.perf.sweep import CODECS, Range, compare, node_counts, over_links, over_nodes, paying_range
@@ -36,7 +36,7 @@ SMALL = Network(
 ALL = (*CODECS, "sign", "dgc:0.01", "rangefloat:8", "qsgd:4,scales=own", "gradiveq:4,layers=all >> qsgd:8")
 
 
-def setting(nodes: int = 8, gpus: int = 1, link: Link = ETHERNET, network: Network = SMALL) -> Setting:
+def setting(nodes: int = 8, gpus: int = 1, link: LinkModel = ETHERNET, network: Network = SMALL) -> Setting:
     return Setting.of(network, Topology(nodes, gpus, link, BUS), device_named("v100"), 1000.0)
 
 
@@ -89,14 +89,14 @@ def test_one_worker_exchanges_nothing(codec: str) -> None:
 
 def test_dense_is_a_ring_of_buckets() -> None:
     """Zero latency, one bucket, nothing to overlap with: compute + 2 (p-1)/p n / b."""
-    link = Link("no latency", 0.0, 1e6)
+    link = LinkModel("no latency", 0.0, 1e6)
     made = forecast(DENSE, setting(8, link=link))
     exposed = 2 * 7 / 8 * 4 * SMALL.numel / 1e6
     assert made.step_s - made.compute_s == pytest.approx(exposed, rel=0.01)  # the first bucket overlaps
 
 
 def test_an_infinite_link_leaves_computing_and_codec() -> None:
-    link = Link("no wire", 0.0, math.inf)
+    link = LinkModel("no wire", 0.0, math.inf)
     for codec in CODECS:
         made = forecast(codec, setting(8, link=link))
         assert made.wire_s == 0
@@ -106,7 +106,7 @@ def test_an_infinite_link_leaves_computing_and_codec() -> None:
 
 def test_a_slow_link_leaves_bytes_alone() -> None:
     """The speed-up tends to the ratio of bytes where nothing else counts."""
-    link = Link("slow", 0.0, 1e3)
+    link = LinkModel("slow", 0.0, 1e3)
     dense, half = (forecast(codec, setting(8, link=link)) for codec in (DENSE, "fp16"))
     assert dense.step_s / half.step_s == pytest.approx(2, rel=1e-3)
     assert dense.sent_bytes / half.sent_bytes == pytest.approx(2, rel=1e-3)
@@ -143,7 +143,7 @@ def test_the_quicker_way_is_taken() -> None:
 
 
 def test_an_infinitely_fast_inside_leaves_a_flat_exchange_of_leaders() -> None:
-    nothing = Link("no bus", 0.0, math.inf)
+    nothing = LinkModel("no bus", 0.0, math.inf)
     crowd = setting(16, gpus=8)
     crowd = crowd.on(replace(crowd.topology, intra=nothing))
     for codec in ("dense", "terngrad", "topk:0.01"):
@@ -175,7 +175,7 @@ def test_a_misspelt_codec_is_an_error() -> None:
 
 
 def test_what_was_measured_replaces_what_is_derived() -> None:
-    slow = setting(link=Link("fast", 0.0, math.inf))
+    slow = setting(link=LinkModel("fast", 0.0, math.inf))
     speeds = slow.speeds.with_measured({"terngrad": CodecSpeed(encode=1e-6)})
     measured = forecast("terngrad", replace(slow, speeds=speeds))
     assert measured.codec_s > 4.0

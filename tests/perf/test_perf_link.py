@@ -17,20 +17,20 @@ from thinwire.perf.collectives import (
     SMALL_BYTES,
     Act,
 )
-from thinwire.perf.link import LINKS, TCP_SHARE, Link, Topology, link_named
+from thinwire.perf.link import LINKS, TCP_SHARE, LinkModel, Topology, link_named
 
-WIRE = Link("wire", 1e-3, 1e6)
-BUS = Link("bus", 1e-5, 1e9)
+WIRE = LinkModel("wire", 1e-3, 1e6)
+BUS = LinkModel("bus", 1e-5, 1e9)
 
 
-def flat(workers: int, link: Link = WIRE) -> Topology:
+def flat(workers: int, link: LinkModel = WIRE) -> Topology:
     return Topology(workers, 1, link, BUS)
 
 
 def test_a_message_takes_latency_and_its_bytes() -> None:
     assert WIRE.message(5000) == pytest.approx(6e-3)
     assert WIRE.straight(0, 0) == 0
-    assert Link("w", 1e-3, 1e6, 1e-4).straight(11, 5000) == pytest.approx(1e-3 + 10 * 1e-4 + 5e-3)
+    assert LinkModel("w", 1e-3, 1e6, 1e-4).straight(11, 5000) == pytest.approx(1e-3 + 10 * 1e-4 + 5e-3)
 
 
 def test_a_rate_is_ethernet_behind_its_headers() -> None:
@@ -58,7 +58,7 @@ def test_links_that_are_none(text: str, sentence: str) -> None:
 @pytest.mark.parametrize("wrong", [{"bytes_per_s": 0.0}, {"latency_s": -1.0}, {"message_s": math.inf}])
 def test_numbers_that_are_no_link(wrong: dict[str, float]) -> None:
     with pytest.raises(LabError, match="link x"):
-        Link(**{"name": "x", "latency_s": 0.0, "bytes_per_s": 1.0, **wrong})  # type: ignore[arg-type]
+        LinkModel(**{"name": "x", "latency_s": 0.0, "bytes_per_s": 1.0, **wrong})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("nodes", "gpus"), [(0, 4), (4, 0), (-1, 1)])
@@ -82,7 +82,7 @@ def test_all_to_all_is_one_hop() -> None:
 
 def test_two_phase_of_equal_sizes_moves_what_a_ring_moves() -> None:
     """Without latency: (p-1)/p n there, as much back."""
-    fast = Link("no latency", 0.0, 1e6)
+    fast = LinkModel("no latency", 0.0, 1e6)
     p, n = 8, 64_000.0
     assert collectives.two_phase(flat(p, fast), n, n / p) == pytest.approx(
         collectives.all_reduce(flat(p, fast), n)
@@ -97,7 +97,7 @@ def test_nothing_takes_no_time_among_one() -> None:
 
 
 def test_infinite_bandwidth_leaves_latency_alone() -> None:
-    link = Link("latency only", 1e-3, math.inf)
+    link = LinkModel("latency only", 1e-3, math.inf)
     assert collectives.all_reduce(flat(5, link), 1e12) == pytest.approx(8e-3)
     assert collectives.all_gather(flat(5, link), 1e12) == pytest.approx(4e-3)
     assert collectives.all_to_all(flat(5, link), 1e12) == pytest.approx(1e-3)
@@ -105,8 +105,8 @@ def test_infinite_bandwidth_leaves_latency_alone() -> None:
 
 def test_workers_of_a_node_share_its_connection() -> None:
     """A ring passes it once; an all-to-all loads it with what all of them send."""
-    slow = Link("slow", 0.0, 1e6)
-    bus = Link("bus", 0.0, math.inf)
+    slow = LinkModel("slow", 0.0, 1e6)
+    bus = LinkModel("bus", 0.0, math.inf)
     together, apart = Topology(4, 4, slow, bus), Topology(16, 1, slow, bus)
     assert collectives.all_reduce(together, 1e6) == pytest.approx(collectives.all_reduce(apart, 1e6))
     assert collectives.all_to_all(together, 1e6) == pytest.approx(4 * 12 / 16)

@@ -10,7 +10,6 @@ import torch.distributed as dist
 from torch import nn
 
 from thinwire.errors import LabError
-from thinwire.perf.module import read_module
 from thinwire.perf.network import (
     DEVICES,
     EMBEDDING,
@@ -21,7 +20,7 @@ from thinwire.perf.network import (
     ddp_buckets,
     device_named,
 )
-from thinwire.perf.networks import NETWORKS, network_named
+from thinwire.perf.networks import NETWORKS, network_named, read_module
 
 COUNTS = {
     "alexnet": 60_965_224,

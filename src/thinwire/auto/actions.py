@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from thinwire.auto.profiler import Survey
+from thinwire.auto.profiler import Profiler
 from thinwire.auto.watch import Passes
 from thinwire.groups.base import Group
 from thinwire.groups.wrappers import Metered
@@ -20,7 +20,7 @@ DRAIN = 1.2  # times what a token bucket was seen to hold
 Call = Callable[[Callable[[], Any]], Any]
 
 
-class Helm:
+class GroupActions:
     """Switches the plan of the engine, and asks the group of all workers for what all of them know alike.
 
     `switch` and `adopt` act on the engine: this choice from the next bucket on, and this one before a state
@@ -32,7 +32,7 @@ class Helm:
         meter: Metered,
         everybody: Group,
         device: torch.device,
-        survey: Survey,
+        survey: Profiler,
         call: Call,
         switch: Callable[[str], None],
         adopt: Callable[[str], None],

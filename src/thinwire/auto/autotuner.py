@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Protocol
 
-from thinwire.auto.qualities import DENSE, Choice, candidates, choices
+from thinwire.auto.qualities import DENSE, Selection, candidates, choices
 from thinwire.auto.race import Decision, Race, decide
-from thinwire.auto.watch import LinkLook, Pace, Passes, Watch
+from thinwire.auto.watch import DecisionWatch, LinkLook, Passes, StepTimer
 from thinwire.perf.fit import Forecasts
 
 LOG = logging.getLogger("thinwire")
@@ -28,7 +28,7 @@ NOTHING_LEFT = 0.04  # a step that is so little longer than its computing cannot
 GIVE_UP = 1.6  # times the best step: after the first step that long a trial is over
 
 
-class Helm(Protocol):
+class Actions(Protocol):
     """What a pilot can do, the same on all ranks; choices are texts: a codec, or one "by nodes"."""
 
     def adopt(self, text: str) -> None:
@@ -54,7 +54,7 @@ class Helm(Protocol):
 
 
 @dataclass(frozen=True)
-class Stage:
+class Trial:
     """Steps under one codec; of the first `warm` the time does not count."""
 
     codec: str
@@ -62,10 +62,10 @@ class Stage:
     timed: int
 
 
-Script = Generator[Stage, list[float], None]  # stages, and the times of each, which all ranks agreed on
+Script = Generator[Trial, list[float], None]  # stages, and the times of each, which all ranks agreed on
 
 
-class Pilot:
+class Autotuner:
     """Runs through stages. `begin_step` is called when the first bucket of a step is ready.
 
     1. plain DDP; the link is probed, which also empties token buckets; plain DDP again, measured
@@ -75,17 +75,17 @@ class Pilot:
     4. watched: if steps or messages take another time than at the decision, all over again
     """
 
-    def __init__(self, quality: str, helm: Helm, workers: int = 2, nodes: bool = False) -> None:
+    def __init__(self, quality: str, helm: Actions, workers: int = 2, nodes: bool = False) -> None:
         allowed = choices(quality, nodes)
         self.quality, self.helm, self.workers = quality, helm, workers
         self.choices = allowed if workers > 1 else ()
-        self.pace = Pace()
+        self.pace = StepTimer()
         self.codec = DENSE
         self.vetoed: dict[str, int] = {}  # codecs that are out for the rest of the run, and since which step
         self.step = 0
         self.decisions: list[Decision] = []
         self.decided = False
-        self._watch = Watch()
+        self._watch = DecisionWatch()
         self._resumed = False  # a decision was loaded, and the link has yet to be looked at
         self._race = Race()
         self._forecasts = Forecasts({}, {}, 0.0)
@@ -94,7 +94,7 @@ class Pilot:
         self._began = 0
         self._trial_s = 0.0
         self._script: Script | None = None
-        self._stage = Stage(DENSE, 0, 0)
+        self._stage = Trial(DENSE, 0, 0)
         self._start()
 
     def begin_step(self, now: float) -> None:
@@ -114,16 +114,16 @@ class Pilot:
         """
         if self.codec == DENSE:
             return
-        codec = Choice.of(self.codec).codec
+        codec = Selection.of(self.codec).codec
         LOG.warning("step %d: a mean of %s was not finite where plain DDP's is: vetoed", self.step - 1, codec)
         self._leave_out({codec: self.step - 1})
-        self.pace, self._resumed = Pace(), False
-        self._begin(Stage(DENSE, 0, 0))
+        self.pace, self._resumed = StepTimer(), False
+        self._begin(Trial(DENSE, 0, 0))
         self._start()
 
     def _leave_out(self, vetoed: Mapping[str, int]) -> None:
         self.vetoed |= vetoed
-        self.choices = tuple(text for text in self.choices if Choice.of(text).codec not in self.vetoed)
+        self.choices = tuple(text for text in self.choices if Selection.of(text).codec not in self.vetoed)
 
     @property
     def decision(self) -> Decision | None:
@@ -161,11 +161,11 @@ class Pilot:
         workers.
         """
         self._leave_out(saved.get("vetoed", {}))
-        was = Choice.of(saved["codec"])
+        was = Selection.of(saved["codec"])
         without_nodes = was.by_nodes and str(was) not in self.choices
         self.codec, self.step = was.codec if without_nodes else str(was), int(saved["step"])
         self.helm.adopt(self.codec)
-        self.pace = Pace()
+        self.pace = StepTimer()
         if saved["decision"] is None or without_nodes:
             self._start()
             return
@@ -177,7 +177,7 @@ class Pilot:
         self.decided = False
         self._race = Race()
         self._began, self._trial_s, self._forecasting_s = self.step, 0.0, 0.0
-        self._stage = Stage(self.codec, 0, 0)
+        self._stage = Trial(self.codec, 0, 0)
         self._script = self._stages() if self.choices else None  # begins with the next step
         if self._script is not None:
             return
@@ -189,18 +189,18 @@ class Pilot:
 
     def _stages(self) -> Script:
         """What is measured before a decision, one stage behind the other."""
-        (step_s,) = yield Stage(DENSE, 1, 1)
+        (step_s,) = yield Trial(DENSE, 1, 1)
         if step_s < LONG_S:
-            yield Stage(DENSE, WARM_UP - 2, 0)
+            yield Trial(DENSE, WARM_UP - 2, 0)
         self.helm.measure(candidates(self.quality), step_s)
-        dense_s = yield Stage(DENSE, AGAIN_STEPS, 1 + self._timed(step_s))
+        dense_s = yield Trial(DENSE, AGAIN_STEPS, 1 + self._timed(step_s))
         self._race.add(DENSE, dense_s)
         passes = self._agreed_passes()
         yield from self._trials(passes)
         yield from self._last_rounds()
 
     def _trials(self, passes: Passes | None) -> Script:
-        """Choice after choice, the most promising first, as long as one could be the best."""
+        """Selection after choice, the most promising first, as long as one could be the best."""
         self._forecast(passes)
         if not self._worth_a_trial():
             return
@@ -212,11 +212,11 @@ class Pilot:
             expected_s = self._forecasts.step_s[text]
             self.helm.drain()
             warm = SWITCH_STEPS if expected_s < LONG_S else AGAIN_STEPS
-            first = yield Stage(text, warm, 1)
+            first = yield Trial(text, warm, 1)
             self._race.add(text, first)
             more = self._timed(first[0]) - 1
             if more and first[0] < GIVE_UP * best_s:
-                self._race.add(text, (yield Stage(text, 0, more)))
+                self._race.add(text, (yield Trial(text, 0, more)))
             self._forecast(passes)
 
     def _last_rounds(self) -> Script:
@@ -231,7 +231,7 @@ class Pilot:
                 return
             for text, timed in each.items():
                 self.helm.drain()
-                self._race.add(text, (yield Stage(text, AGAIN_STEPS, timed)))
+                self._race.add(text, (yield Trial(text, AGAIN_STEPS, timed)))
             texts = self._race.open_between
 
     def _may_go_on(self, steps: int, seconds: float) -> bool:
@@ -285,7 +285,7 @@ class Pilot:
                 self._begin(stage)
         self.pace.forget()
 
-    def _begin(self, stage: Stage) -> None:
+    def _begin(self, stage: Trial) -> None:
         self._stage = stage
         if stage.codec != self.codec:
             self.helm.steer(stage.codec)
@@ -305,7 +305,7 @@ class Pilot:
         self.decisions.append(decision)
         self.decided = True
         self._watch.begin(decision.measured_s.get(decision.codec, 0.0), same=again)
-        self._begin(Stage(decision.codec, SWITCH_STEPS, self._watch.window))
+        self._begin(Trial(decision.codec, SWITCH_STEPS, self._watch.window))
         LOG.info("step %d: %s", decision.step, str(decision).partition("\n")[0])
 
     def _look(self, window_s: float) -> None:
@@ -317,7 +317,7 @@ class Pilot:
         if why:
             self._decide_anew(why)
             return
-        self._stage = Stage(self.codec, 0, self._watch.window)
+        self._stage = Trial(self.codec, 0, self._watch.window)
         if self._watch.link is not None and self.decision is not None:
             self.decisions[-1] = replace(self.decision, **self._watch.link.to_dict())
 
@@ -339,4 +339,4 @@ class Pilot:
             self._decide_anew("the link is another than at the decision")
             return
         self.decided = True
-        self._stage = Stage(self.codec, WARM_UP, self._watch.window)
+        self._stage = Trial(self.codec, WARM_UP, self._watch.window)

@@ -8,9 +8,9 @@ from statistics import median
 
 import torch
 
-from thinwire.auto.qualities import DENSE, Choice
+from thinwire.auto.qualities import DENSE, Selection
 from thinwire.auto.watch import Passes
-from thinwire.exchange.nodes import EitherWay
+from thinwire.exchange.nodes import SwitchableNode
 from thinwire.groups.base import Group
 from thinwire.groups.wrappers import Metered
 from thinwire.perf.calibration import Calibration
@@ -40,7 +40,7 @@ def _calibrated(group: Group, device: torch.device, codecs: Sequence[str], secon
     return calibrated(group, device, codecs, seconds=seconds, quick=True)
 
 
-class Survey:
+class Profiler:
     """Measures all workers as one group and, where they share nodes, leaders and the inside of a node.
 
     `meter` counts what that sends. Codec speeds may come from the cache, links are measured now: they are
@@ -51,7 +51,7 @@ class Survey:
         self,
         meter: Metered,
         everybody: Group,
-        nodes: EitherWay | None,
+        nodes: SwitchableNode | None,
         device: torch.device,
         model: Model,
         buckets: Sequence[Layout],
@@ -114,7 +114,7 @@ class Survey:
         return self._factors[known]
 
     def _forecasts(self, texts: Sequence[str], passes: Passes, fit: Fit) -> dict[str, float]:
-        listed = [Choice.of(text) for text in texts]
+        listed = [Selection.of(text) for text in texts]
         flat = self._one_way([one.codec for one in listed if not one.by_nodes], passes, fit, by_nodes=False)
         nested = self._one_way([one.codec for one in listed if one.by_nodes], passes, fit, by_nodes=True)
         return flat | nested
@@ -132,7 +132,7 @@ class Survey:
             self._inside if by_nodes else None,
         )
         both = zip(codecs, made, strict=True)
-        return {str(Choice(codec, by_nodes)): one.step_s for codec, one in both if one.refusal is None}
+        return {str(Selection(codec, by_nodes)): one.step_s for codec, one in both if one.refusal is None}
 
     def _plan_ahead(self, codecs: Sequence[str]) -> None:
         """So that nobody waits for plans when it comes to deciding: a step is under way then."""
@@ -144,7 +144,7 @@ class Survey:
     def _layers(self) -> tuple[Bucket, ...]:
         return bucket_layers(self._model, [layout.names for layout in self._buckets])
 
-    def _measure_nodes(self, nodes: EitherWay, codecs: Sequence[str], seconds: float) -> None:
+    def _measure_nodes(self, nodes: SwitchableNode, codecs: Sequence[str], seconds: float) -> None:
         """All nodes look inside at once, then leaders look at each other; what the first rank saw counts."""
         with nodes.shared.group.aside():
             inside = probe_link(nodes.shared.group, self._device, seconds / 2, company=False, kinds=INSIDE)

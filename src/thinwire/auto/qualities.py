@@ -34,10 +34,10 @@ DEFAULT = "safe"
 _BOTH = SGD, ADAM
 _FINER = "errs less than qsgd:4; no study of its own"
 
-# Differences to DDP, seed by seed. docs/choosing.md. SGD with momentum, in points of accuracy: CIFAR-10,
+# Differences to DDP, seed by seed. accuracy.md. SGD with momentum, in points of accuracy: CIFAR-10,
 # resnet8-wide, 2,730 steps; MNIST, LeNet, 937 steps. Adam: a transformer with AdamW on tiny Shakespeare, in
-# bits a character. docs/accuracy.md, short: resnet8 on CIFAR-10 after 390 steps, LeNet on MNIST after 200.
-# What 16-bit floats err: docs/study-errors.md, 0.0002 (fp16) and 0.0017 (bf16) of a gradient.
+# bits a character. accuracy.md, short: resnet8 on CIFAR-10 after 390 steps, LeNet on MNIST after 200.
+# What 16-bit floats err: docs/background/study-errors.md, 0.0002 (fp16) and 0.0017 (bf16) of a gradient.
 CANDIDATES = (
     Candidate("fp16", "safe", _BOTH, _FINER, _FINER),
     Candidate("bf16", "safe", _BOTH, _FINER, _FINER),
@@ -98,18 +98,18 @@ _BY_NODES = " by nodes"
 
 
 @dataclass(frozen=True)
-class Choice:
+class Selection:
     """What gradients travel by; its text is what pilots, states and reports have.
 
-    >>> Choice.of("topk:0.01 by nodes"), str(Choice("terngrad"))
-    (Choice(codec='topk:0.01', by_nodes=True), 'terngrad')
+    >>> Selection.of("topk:0.01 by nodes"), str(Selection("terngrad"))
+    (Selection(codec='topk:0.01', by_nodes=True), 'terngrad')
     """
 
     codec: str
     by_nodes: bool = False
 
     @classmethod
-    def of(cls, text: str) -> Choice:
+    def of(cls, text: str) -> Selection:
         return cls(text.removesuffix(_BY_NODES), text.endswith(_BY_NODES))
 
     def __str__(self) -> str:
@@ -126,4 +126,4 @@ def choices(quality: str, nodes: bool) -> tuple[str, ...]:
     """
     flat = candidates(quality)
     nested = (DENSE, *flat) if nodes and flat else ()
-    return (*flat, *(str(Choice(codec, by_nodes=True)) for codec in nested))
+    return (*flat, *(str(Selection(codec, by_nodes=True)) for codec in nested))

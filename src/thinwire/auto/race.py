@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from thinwire.auto.qualities import DENSE, Choice
+from thinwire.auto.qualities import DENSE, Selection
 from thinwire.perf.fit import Forecasts
 
 MARGIN = 0.03  # a codec must save so much of a step: less is noise
@@ -63,8 +63,8 @@ class Race:
         untried = sorted(forecast_s.keys() - self.steps_s.keys(), key=lambda text: (forecast_s[text], text))
         best_s = min(self.measured_s.values())
         hopeful = [text for text in untried if HOPE * forecasts.hopeful_s[text] < best_s]
-        ways = {Choice.of(text).by_nodes for text in self.steps_s if text != DENSE}
-        other_way = [text for text in hopeful if ways and Choice.of(text).by_nodes not in ways]
+        ways = {Selection.of(text).by_nodes for text in self.steps_s if text != DENSE}
+        other_way = [text for text in hopeful if ways and Selection.of(text).by_nodes not in ways]
         first = [*other_way, *hopeful]
         if not first and len(self.steps_s) <= sure_of:
             first = untried

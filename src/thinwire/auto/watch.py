@@ -46,10 +46,10 @@ class Passes:
 
 
 @dataclass
-class Pace:
+class StepTimer:
     """The steps since it was last asked to forget. A step lasts from its first bucket to the next step's.
 
-    >>> pace = Pace()
+    >>> pace = StepTimer()
     >>> for now in (1.0, 1.5, 2.25): pace.begin(now)
     >>> pace.durations(skip=0)
     [0.5, 0.75]
@@ -96,7 +96,7 @@ NOTHING = 0.5  # times a short message: what a long one takes longer than that c
 LinkTimer = Callable[[int, int], float]  # bytes and messages to the seconds of the quickest, all ranks alike
 
 
-class Link(Protocol):
+class LinkTimes(Protocol):
     """The link of a run, as its pilot can look at it."""
 
     def link_s(self, nbytes: int, messages: int) -> float:
@@ -144,7 +144,7 @@ def long_message(link_s: LinkTimer, step_s: float) -> int:
     return nbytes
 
 
-class Watch:
+class DecisionWatch:
     """Counts windows and looks at the link that stray.
 
     Patience grows where deciding anew came to the same result.
@@ -166,7 +166,7 @@ class Watch:
         if same is not None:
             self._patience = min(MOST_PATIENCE, 2 * self._patience) if same else PATIENCE
 
-    def look_drained(self, helm: Link) -> None:
+    def look_drained(self, helm: LinkTimes) -> None:
         """At the decision: a link that changes before the steps settle would be taken for the old one.
 
         Not where deciding anew came to the same result: looks differ there although the link is the same.
@@ -181,7 +181,7 @@ class Watch:
         """Steps until the next look."""
         return SETTLING if self.link is None else WINDOW
 
-    def strays(self, window_s: float, helm: Link) -> str:
+    def strays(self, window_s: float, helm: LinkTimes) -> str:
         """Why it should be decided anew after this window, or "" where it should not."""
         if self.link is None:
             return self._settle(window_s, helm)
@@ -200,7 +200,7 @@ class Watch:
         """Whether a look at the link differs from the one soon after the decision."""
         return self.link is not None and LinkLook.of(self.link.nbytes, link_s).differs(self.link)
 
-    def _settle(self, step_s: float, helm: Link) -> str:
+    def _settle(self, step_s: float, helm: LinkTimes) -> str:
         """Finds the message to look with, and some steps later what it takes; "" if all is as it was."""
         self._nbytes = self._nbytes or long_message(helm.link_s, step_s)
         self._settled += 1
@@ -210,6 +210,6 @@ class Watch:
         changed = before is not None and all(self._look_drained(helm).differs(before) for _ in range(2))
         return OTHER if changed else ""
 
-    def _look_drained(self, helm: Link) -> LinkLook:
+    def _look_drained(self, helm: LinkTimes) -> LinkLook:
         helm.drain()
         return LinkLook.of(self._nbytes, helm.link_s)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ABOUT = """Check this machine: versions, kernels and their speed, and the speed of a link.
 
 With --probe it measures, in a few seconds, how long the collectives of a group take, alone and while workers
-compute, and how fast codecs are while all workers run; forecasts go by that (docs/performance-model.md).
+compute, and how fast codecs are while all workers run; forecasts go by that (performance-model.md).
 Under torchrun that is torchrun's own group, else two workers of this machine. What was found is kept in the
 cache folder for a week."""
 EXAMPLES = """examples:

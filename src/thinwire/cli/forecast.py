@@ -115,7 +115,7 @@ def network_asked(name: str) -> Network:
     if own not in added:
         small = [SMALL] if "alexnet" in added else []
         return network_named(name, [*small, *(model for model in added if model != "alexnet")])
-    from thinwire.perf.module import read_module
+    from thinwire.perf.networks import read_module
 
     module, example = added[own]()
     return read_module(module, example, name, batch=16)
@@ -214,7 +214,7 @@ def _title(setting: Setting, sweep: str | None = None) -> str:
 def _sources(setting: Setting, rows: Sequence[Row]) -> list[str]:
     """Where every input comes from: nothing here was measured on the cluster."""
     from thinwire.perf.calibration import source_of
-    from thinwire.perf.tables import number
+    from thinwire.perf.sweep import number
 
     network, compute = setting.network, setting.compute
     device = setting.speeds.device
@@ -233,7 +233,7 @@ def _sources(setting: Setting, rows: Sequence[Row]) -> list[str]:
 
 
 def _print_headline(setting: Setting, rows: list[Row], ranges: dict[str, Range]) -> None:
-    from thinwire.perf.tables import headline
+    from thinwire.perf.sweep import headline
 
     print(_title(setting))
     print(format_table(*headline(rows, ranges)))
@@ -247,13 +247,13 @@ def _print_headline(setting: Setting, rows: list[Row], ranges: dict[str, Range])
 def _notes(rows: Sequence[Row]) -> list[str]:
     """What a reader of the table has to know."""
     from thinwire.perf.forecast import HIERARCHICAL
-    from thinwire.perf.tables import phase_lines
+    from thinwire.perf.sweep import phase_lines
 
     lines = ["times in ms: step = compute + codec + wire - hidden; MB sent by one worker in a step"]
     if any(row.forecast.way == HIERARCHICAL for row in rows):
         leader = "its leader alone sends to other nodes, which is counted"
         lines.append(f"* hierarchical: raw sums inside a node; {leader}")
-        lines.append('  this is tw.compress(model, CODEC, hierarchy="auto"); docs/hierarchy.md')
+        lines.append('  this is tw.compress(model, CODEC, hierarchy="auto"); docs/how-to/hierarchy.md')
     made = [row.forecast for row in rows]
     refused = [f"{one.codec} cannot serve: {one.refusal}" for one in made if one.refusal]
     return [*lines, *phase_lines(rows), *refused]
@@ -267,7 +267,7 @@ def _print_sweep(
     ranges: dict[str, Range],
     nodes: dict[int, list[Row]],
 ) -> None:
-    from thinwire.perf.tables import headline, swept
+    from thinwire.perf.sweep import headline, swept
 
     points = _swept(asked, setting, codecs, nodes)
     x_name = "nodes" if asked.sweep == "nodes" else "link between nodes"

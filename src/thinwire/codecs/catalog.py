@@ -15,7 +15,7 @@ AUTO = "auto"  # not a codec: the one that is quickest here
 
 
 @dataclass(frozen=True)
-class Entry:
+class CodecEntry:
     """The class behind a name, the options the name fixes, the option a bare value is for (`topk:0.01`)."""
 
     home: str  # module in thinwire.codecs and class
@@ -36,29 +36,29 @@ class Entry:
         return getattr(importlib.import_module(self.module), self.class_name)
 
 
-CATALOG: Mapping[str, Entry] = MappingProxyType(
+CATALOG: Mapping[str, CodecEntry] = MappingProxyType(
     {
-        "dense": Entry("floats.Dense", "the gradient as it is"),
-        "fp16": Entry("floats.Cast", "16-bit floats, 5 bits of exponent", {"to": "fp16"}),
-        "bf16": Entry("floats.Cast", "16-bit floats, 8 bits of exponent", {"to": "bf16"}),
-        "terngrad": Entry("terngrad.TernGrad", "{-1, 0, +1} times a scale per layer", bare="clip"),
-        "clip": Entry("clip.Clip", "stage: cut at c standard deviations", bare="c"),
-        "ternary": Entry(
+        "dense": CodecEntry("floats.Dense", "the gradient as it is"),
+        "fp16": CodecEntry("floats.Cast", "16-bit floats, 5 bits of exponent", {"to": "fp16"}),
+        "bf16": CodecEntry("floats.Cast", "16-bit floats, 8 bits of exponent", {"to": "bf16"}),
+        "terngrad": CodecEntry("terngrad.TernGrad", "{-1, 0, +1} times a scale per layer", bare="clip"),
+        "clip": CodecEntry("clip.Clip", "stage: cut at c standard deviations", bare="c"),
+        "ternary": CodecEntry(
             "terngrad.TernGrad", "terngrad without clipping, for chains", {"clip": float("inf")}
         ),
-        "qsgd": Entry("qsgd.QSGD", "a few bits times a scale per block", bare="bits"),
-        "natural": Entry("natural.Natural", "signs and powers of two, 9 bits per element"),
-        "rangefloat": Entry(
+        "qsgd": CodecEntry("qsgd.QSGD", "a few bits times a scale per block", bare="bits"),
+        "natural": CodecEntry("natural.Natural", "signs and powers of two, 9 bits per element"),
+        "rangefloat": CodecEntry(
             "rangefloat.RangeFloat", "floats of a few bits, fitted to each layer", bare="bits"
         ),
-        "sign": Entry("sign.Sign", "one bit and two values per block"),
-        "topk": Entry("topk.TopK", "the largest elements and their indices", bare="ratio"),
-        "dgc": Entry("topk.DGC", "topk with momentum correction and a warm-up", bare="ratio"),
-        "gradiveq": Entry("gradiveq.GradiVeQ", "slices in a basis all ranks share", bare="ratio"),
-        "powersgd": Entry("powersgd.PowerSGD", "matrices as products of two thin ones", bare="rank"),
-        "fourier": Entry("fft.Fourier", "stage: chunks as frequencies", bare="chunk"),
-        "dct": Entry("fft.DCT", "stage: chunks as cosines", bare="chunk"),
-        "fft": Entry("fft.FFT", "the strongest frequencies and their indices", bare="theta"),
+        "sign": CodecEntry("sign.Sign", "one bit and two values per block"),
+        "topk": CodecEntry("topk.TopK", "the largest elements and their indices", bare="ratio"),
+        "dgc": CodecEntry("topk.DGC", "topk with momentum correction and a warm-up", bare="ratio"),
+        "gradiveq": CodecEntry("gradiveq.GradiVeQ", "slices in a basis all ranks share", bare="ratio"),
+        "powersgd": CodecEntry("powersgd.PowerSGD", "matrices as products of two thin ones", bare="rank"),
+        "fourier": CodecEntry("fft.Fourier", "stage: chunks as frequencies", bare="chunk"),
+        "dct": CodecEntry("fft.DCT", "stage: chunks as cosines", bare="chunk"),
+        "fft": CodecEntry("fft.FFT", "the strongest frequencies and their indices", bare="theta"),
     }
 )
 

@@ -371,7 +371,7 @@ def _own_class(name: str, text: str) -> type[ChainLink]:
     if not (isinstance(link, type) and issubclass(link, ChainLink) and dataclasses.is_dataclass(link)):
         raise CodecError(
             f'codec "{text}": {name} is no link: derive it from thinwire.Coder or a stage, as a frozen '
-            "dataclass (docs/adding-a-codec.md)"
+            "dataclass (docs/how-to/add-a-codec.md)"
         )
     return link
 

@@ -81,7 +81,7 @@ class DriftCheck:
             )
         if self.on_drift == "raise":
             raise DriftError(
-                f"{text}; look for what differs between the ranks (docs/reliability.md), or pass "
+                f"{text}; look for what differs between the ranks (docs/reference/reliability.md), or pass "
                 'on_drift="repair" to take the parameters of the first rank'
             )
         if self.on_drift == "warn":

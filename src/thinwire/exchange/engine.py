@@ -12,10 +12,10 @@ from thinwire.clock import COMPARE, PREPARE, Clock
 from thinwire.codecs.coder import Context
 from thinwire.codecs.stage import Learned
 from thinwire.errors import PlanError
-from thinwire.exchange.in_flight import Feedback, InFlight, InFlightByChunks, Load
+from thinwire.exchange.in_flight import Feedback, InFlight, InFlightByChunks, LaneStep
 from thinwire.exchange.statistics import ERROR_EVERY, Statistics
-from thinwire.feedback.base import Memory, is_finite
-from thinwire.feedback.residual import LEFTOVER, Leftover
+from thinwire.feedback.base import ErrorFeedback, is_finite
+from thinwire.feedback.residual import LEFTOVER, PendingResidual
 from thinwire.feedback.table import make_memory
 from thinwire.groups.base import Group, compare_digests
 from thinwire.groups.collectives import sum_in_order
@@ -56,7 +56,7 @@ class Bucket:
 
 
 def drained(
-    plan: Plan, context: Context, memories: Mapping[str, Memory], step: int, learned: Learned
+    plan: Plan, context: Context, memories: Mapping[str, ErrorFeedback], step: int, learned: Learned
 ) -> dict[str, Tensor]:
     """Of every tensor of which something is held: the gradient it stands for, whatever its memory sees."""
     held = [entry for entry in plan.entries if memories[entry.memory].pages.kept]
@@ -74,7 +74,7 @@ def drained(
     return found
 
 
-def _gradients(lane: Lane, memory: Memory, numel: int) -> Tensor:
+def _gradients(lane: Lane, memory: ErrorFeedback, numel: int) -> Tensor:
     """A memory behind fixed stages holds numbers: these are undone."""
     bound, x = lane.bound, torch.zeros(numel, device=lane.context.device)
     if not bound.fixed or not bound.stages:
@@ -108,8 +108,8 @@ class Engine:
         self.group = Metered(group)
         self.clock = Clock()
         self.context = Context(group.size, group.rank, device, kernels or pick(device))
-        self.leftover = Leftover()  # of plans before this one
-        self.memories: dict[str, Memory] = {LEFTOVER: self.leftover}
+        self.leftover = PendingResidual()  # of plans before this one
+        self.memories: dict[str, ErrorFeedback] = {LEFTOVER: self.leftover}
         for entry in plan.entries:
             self.memory(entry.memory)
         self.statistics = Statistics(error_every)
@@ -241,7 +241,7 @@ class Engine:
             self.group.all_gather(mine, records).wait()
         return read_records(records)
 
-    def memory(self, text: str) -> Memory:
+    def memory(self, text: str) -> ErrorFeedback:
         """The memory of all tensors whose plan says so; made when it is first asked for."""
         if text not in self.memories:
             self.memories[text] = make_memory(text, self.group.size)
@@ -316,7 +316,7 @@ class Engine:
             feedback = Feedback(memory, bucket.loss_scale, statistics, strength)
             x = bucket.buffer if own_dtype else wide
             kind = InFlight if lane.bound.ranged is None else InFlightByChunks
-            flights.append(kind(Load(lane, x, index, feedback, key, scratch, watched)))
+            flights.append(kind(LaneStep(lane, x, index, feedback, key, scratch, watched)))
         return flights
 
     def _transform(self, flights: Sequence[InFlight]) -> None:

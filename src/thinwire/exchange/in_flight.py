@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from thinwire.exchange.statistics import Statistics
-from thinwire.feedback.base import Memory, is_finite
+from thinwire.feedback.base import ErrorFeedback, is_finite
 from thinwire.plans.lane import Lane, base_of
 from thinwire.tensors import Key, Piece, Scratch
 
@@ -21,7 +21,7 @@ class Feedback:
     `strength` is the compression level of the lane's codec, 0 in a dense start.
     """
 
-    memory: Memory
+    memory: ErrorFeedback
     loss_scale: float
     statistics: Statistics | None
     strength: float = 1.0
@@ -42,7 +42,7 @@ class Feedback:
 
 
 @dataclass(frozen=True)
-class Load:
+class LaneStep:
     """A lane of a bucket in one step: its gradients, and all that the engine knows of the step."""
 
     lane: Lane
@@ -64,7 +64,7 @@ class InFlight:
     never change (`bound.fixed`), else the gradients.
     """
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: LaneStep) -> None:
         self.load, self.lane, self.bound, self.values = load, load.lane, load.lane.bound, load.x
         self.feedback = load.feedback
         self.holds = bool(load.feedback.memory.pieces_held)  # whether anything is ever held back
@@ -115,7 +115,7 @@ class InFlight:
 class InFlightByChunks(InFlight):
     """A lane whose only stage runs chunk by chunk, there and back; its packer shares no context."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: LaneStep) -> None:
         super().__init__(load)
         assert self.bound.ranged is not None
         self.stage = self.bound.ranged

@@ -20,7 +20,7 @@ from thinwire.exchange.state import (
     pack_state,
     unpack_state,
 )
-from thinwire.feedback.residual import LEFTOVER, E, Leftover
+from thinwire.feedback.residual import LEFTOVER, E, PendingResidual
 from thinwire.groups.base import Group, compare_digests
 from thinwire.groups.collectives import mean_in_order
 from thinwire.groups.hierarchy import Hierarchy
@@ -255,7 +255,7 @@ class SharedNode(Node):
         return state if state is not None else unpack_state(data.cpu().numpy().tobytes())
 
 
-def _fill(leftover: Leftover, flat: torch.Tensor, sizes: Mapping[str, int]) -> None:
+def _fill(leftover: PendingResidual, flat: torch.Tensor, sizes: Mapping[str, int]) -> None:
     """Puts tensors that lie end to end where they are held."""
     for name, part in zip(sizes, torch.split(flat, list(sizes.values())), strict=True):
         leftover.put(name, part.clone())
@@ -269,7 +269,7 @@ def node_of(hierarchy: Hierarchy, plan: Plan, device: torch.device) -> Node:
     return SharedNode(hierarchy.node(), device)
 
 
-class EitherWay(Node):
+class SwitchableNode(Node):
     """Both ways of a hierarchy, of which one is in force: a plan with one worker in a node is the flat one.
 
     What is held back changes hands with the way, so that the mean over all workers stays what it was:

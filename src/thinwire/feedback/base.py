@@ -77,7 +77,7 @@ class Kept(Enum):
     SHARED = "shared"  # the same on all ranks
 
 
-class Memory(ABC):
+class ErrorFeedback(ABC):
     """Sees what a rank means to send (`before`), what it sent (`after`) and the mean (`received`).
 
     A step is believed as a whole or not at all: what was written in a step that is skipped was never sent.
@@ -160,7 +160,7 @@ class Memory(ABC):
         )
 
 
-class NoMemory(Memory):
+class NoFeedback(ErrorFeedback):
     """Holds nothing back: right for unbiased codecs, whose errors average out."""
 
     adds = True

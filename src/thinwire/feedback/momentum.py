@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from thinwire.errors import CodecError, PlanError
-from thinwire.feedback.base import Held, Kept, Memory
+from thinwire.feedback.base import ErrorFeedback, Held, Kept
 from thinwire.tensors import Piece
 from thinwire.texts import number_or_off, one_of, option, show_number_or_off, show_yes_or_no, yes_or_no
 
@@ -44,7 +44,7 @@ class MomentumOptions:
             raise CodecError("momentum: norm=model says what clip= goes by: give clip too, as in clip=1")
 
 
-class Momentum(Memory):
+class Momentum(ErrorFeedback):
     """DGC's momentum correction: momentum is applied here, before selecting, and never again.
 
     1. g = g * min(1, clip * N^-1/2 / ||g||)    local clipping, tensor by tensor or by the norm of all

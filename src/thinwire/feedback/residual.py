@@ -9,7 +9,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from thinwire.feedback.base import Kept, Memory, is_finite
+from thinwire.feedback.base import ErrorFeedback, Kept, is_finite
 from thinwire.tensors import Piece
 from thinwire.texts import option, show_yes_or_no, yes_or_no
 
@@ -27,7 +27,7 @@ class ResidualOptions:
     lr: bool = option(False, yes_or_no, '"on" or "off"', show_yes_or_no)
 
 
-class Residual(Memory):
+class Residual(ErrorFeedback):
     """Error feedback: p = g + e; send Q(p); e = p - Q(p).
 
     Invariant, tensor by tensor: g + old e = sent + new e. With `undo=off` the new e takes the place of the
@@ -74,7 +74,7 @@ class Residual(Memory):
 LEFTOVER = "leftover"
 
 
-class Leftover(Memory):
+class PendingResidual(ErrorFeedback):
     """Holds gradients. They join the next exchange of their tensors, and are gone if that step is believed.
 
     No plan names it: the engine fills it when it takes another plan (`Engine.switch`).
@@ -137,7 +137,7 @@ H = "estimate"  # h, the mean of all h_i: what the optimizer gets
 D = "deviation"  # d_i = h_i - h; over all ranks they add up to zero, in a world of another size too
 
 
-class Ef21(Memory):
+class Ef21(ErrorFeedback):
     """EF21, for contractions (topk, sign, powersgd, fft). What all know of g_i is h_i = h + d_i:
 
     1. send c_i = Q(g_i - h_i)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from thinwire.feedback.base import Memory, NoMemory
+from thinwire.feedback.base import ErrorFeedback, NoFeedback
 from thinwire.feedback.momentum import Momentum, MomentumOptions
-from thinwire.feedback.residual import LEFTOVER, Ef21, Leftover, Residual, ResidualOptions
+from thinwire.feedback.residual import LEFTOVER, Ef21, PendingResidual, Residual, ResidualOptions
 from thinwire.texts import check_name, option_texts, read_options, show_options
 
 
@@ -19,31 +19,31 @@ class NoOptions:
 
 
 @dataclass(frozen=True)
-class Kind:
+class FeedbackKind:
     """A memory by name: its options, the option a bare value is for, and how it is made for N workers."""
 
     options: type
-    make: Callable[[Any, int], Memory]
+    make: Callable[[Any, int], ErrorFeedback]
     bare: str | None = None
 
 
-MEMORIES: Mapping[str, Kind] = MappingProxyType(  # the names are in texts.py too
+MEMORIES: Mapping[str, FeedbackKind] = MappingProxyType(  # the names are in texts.py too
     {
-        "none": Kind(NoOptions, lambda options, world: NoMemory()),
-        "residual": Kind(ResidualOptions, Residual),
-        "momentum": Kind(MomentumOptions, Momentum, bare="factor"),
-        "ef21": Kind(NoOptions, lambda options, world: Ef21()),
+        "none": FeedbackKind(NoOptions, lambda options, world: NoFeedback()),
+        "residual": FeedbackKind(ResidualOptions, Residual),
+        "momentum": FeedbackKind(MomentumOptions, Momentum, bare="factor"),
+        "ef21": FeedbackKind(NoOptions, lambda options, world: Ef21()),
     }
 )
 
 
-def make_memory(text: str, world: int = 1) -> Memory:
+def make_memory(text: str, world: int = 1) -> ErrorFeedback:
     """The memory a text asks for: a name, with options as in a codec text ("momentum:0.9,nesterov=on").
 
     States also know "leftover", which nobody can ask for.
     """
     if text == LEFTOVER:
-        return Leftover()
+        return PendingResidual()
     kind, options = _read(text)
     return kind.make(options, world)
 
@@ -83,7 +83,7 @@ def memory_name(text: str) -> str:
     return text.partition(":")[0].strip()
 
 
-def _read(text: str) -> tuple[Kind, Any]:
+def _read(text: str) -> tuple[FeedbackKind, Any]:
     name = memory_name(text)
     check_name("memory", text, MEMORIES)
     kind, where = MEMORIES[name], f'memory "{text}"'

@@ -19,7 +19,7 @@ ABSENT = "roll call"  # that of a rank which did not make a call that others mad
 
 
 @dataclass(frozen=True)
-class Confession:
+class FailureReport:
     """What a rank says when its exchange fails. `own`: the fault is its own, not a peer's."""
 
     operation: str
@@ -32,7 +32,9 @@ class Confession:
         return not self.own and any(words in self.text.lower() for words in ("timed out", "timeout"))
 
 
-UNREACHED = Confession("meet", "no connection to it was ever made", own=False)  # stands for what it might say
+UNREACHED = FailureReport(
+    "meet", "no connection to it was ever made", own=False
+)  # stands for what it might say
 
 
 class Pending(Protocol):
@@ -104,12 +106,12 @@ class Group(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no parts")
 
-    def ended(self) -> Mapping[int, Confession | None]:
+    def ended(self) -> Mapping[int, FailureReport | None]:
         """Peers that take part no more, and what they said or None; waits for nothing."""
         return {}
 
     @abstractmethod
-    def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
+    def confess(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
         """After a failure: tells the peers why, aborts, and waits a moment for what they have to tell.
 
         None stands for a rank that is gone; ranks that are missing in the result gave no sign of life.

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from thinwire.errors import PlanError
-from thinwire.groups.base import Confession, Done, Group, Pending
+from thinwire.groups.base import Done, FailureReport, Group, Pending
 
 HOST_BYTES = 16
 
@@ -52,7 +52,7 @@ class Audience(Group):
     def all_to_all(self, send: Tensor, receive: Tensor) -> Pending:
         raise self._fault("all_to_all")
 
-    def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
+    def confess(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
         return self._whole.confess(confession)
 
     def abort(self) -> None:

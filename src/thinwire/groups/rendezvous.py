@@ -14,15 +14,15 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from thinwire.errors import PeerError
-from thinwire.groups.base import Confession
+from thinwire.groups.base import FailureReport
 
 T = TypeVar("T")
 
 
-class Making(Generic[T]):
+class BackgroundTask(Generic[T]):
     """Makes a thing; who does not want to wait for it any longer says what is to be done with it then.
 
-    >>> making = Making(lambda: 6 * 7)
+    >>> making = BackgroundTask(lambda: 6 * 7)
     >>> making.over(10), making.result()
     (True, 42)
     """
@@ -73,7 +73,7 @@ _GLANCE_S = 0.5  # between two looks whether somebody has given up
 _ANSWER_S = 1.0  # what the store may take to answer, beyond the time it was asked to wait
 
 
-class Meeting:
+class Rendezvous:
     """The n-th meeting of the ranks of a process group; every rank brings a card.
 
     1. The name is this rank's own count in the store: torch's names for groups that not all ranks make depend
@@ -119,7 +119,7 @@ class Meeting:
                 raise PeerError(f"rank {self._ranks[rank]} could not start: {brought['declined']}")
         return [brought["card"] for brought in cards]
 
-    def decline(self, confession: Confession) -> None:
+    def decline(self, confession: FailureReport) -> None:
         """Tells those who wait for this rank why it does not come."""
         with contextlib.suppress(PeerError):
             key = f"{self.name(DECLINE_S)}/card {self._rank}"
@@ -155,7 +155,7 @@ class Meeting:
 
     def _ask(self, question: Callable[[], T], timeout_s: float) -> T:
         """Asks the store, on a thread of its own: a store whose keeper is stopped never answers."""
-        asking = Making(question)
+        asking = BackgroundTask(question)
         try:
             if asking.over(timeout_s):
                 return asking.result()

@@ -9,7 +9,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from thinwire.errors import PeerError
-from thinwire.groups.base import Confession, Done, Group, Pending
+from thinwire.groups.base import Done, FailureReport, Group, Pending
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ class _Table:
 
     def __init__(self, size: int, timeout_s: float) -> None:
         self.slots: list[Tensor | None] = [None] * size
-        self.confessions: dict[int, Confession] = {}
+        self.confessions: dict[int, FailureReport] = {}
         self.barrier = threading.Barrier(size, timeout=timeout_s)
         self._timeout_s = timeout_s
         self._parts: dict[tuple[int, ...], _Table] = {}
@@ -100,7 +100,7 @@ class ThreadGroup(Group):
     def global_rank(self, rank: int) -> int:
         return self._names[rank]
 
-    def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
+    def confess(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
         if self._whole is not None:
             return self._whole.confess(confession)
         self._table.confessions[self.rank] = confession

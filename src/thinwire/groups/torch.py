@@ -16,10 +16,10 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed import distributed_c10d
 
 from thinwire.errors import PlanError
-from thinwire.groups.base import ABSENT, LEFT, Confession, Group
+from thinwire.groups.base import ABSENT, LEFT, FailureReport, Group
 from thinwire.groups.collectives import Collectives
-from thinwire.groups.rendezvous import Making, Meeting
-from thinwire.groups.witness import Door, Standstill, Witness
+from thinwire.groups.rendezvous import BackgroundTask, Rendezvous
+from thinwire.groups.witness import Listener, Standstill, Witness
 
 
 class TorchPart(Collectives):
@@ -31,7 +31,7 @@ class TorchPart(Collectives):
         super().__init__(rank, ranks)
         self._whole, self._made, self.process_group = whole, process_group, process_group
 
-    def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
+    def confess(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
         return self._whole.confess(confession)
 
     def abort(self) -> None:
@@ -69,7 +69,7 @@ class TorchGroup(Collectives):
         super().__init__(parent.rank(), dist.get_process_group_ranks(parent))
         self._parent = parent
         self._backend = dist.get_backend(parent)
-        self._meeting = Meeting(parent)
+        self._meeting = Rendezvous(parent)
         self._witness: Witness | None = None
         self._parts: list[TorchPart] = []
         self._standstill = Standstill(threading.get_ident(), _STANDSTILL_S)
@@ -83,7 +83,7 @@ class TorchGroup(Collectives):
         confession_s = min(_CONFESSION_MAX_S, _CONFESSION_SHARE * timeout_s)
         patience_s = timeout_s - confession_s
         name = self._meeting.name(patience_s)
-        with contextlib.closing(Door(_store_host())) as door:
+        with contextlib.closing(Listener(_store_host())) as door:
             cards = self._meeting.attend(door.card(), patience_s)
             self._witness = door.witness(self.rank, cards, confession_s + _LATE_S)
         look = weakref.WeakMethod(self._look)  # the witness' thread must not keep the group
@@ -101,7 +101,9 @@ class TorchGroup(Collectives):
     def _connected(self, ranks: Sequence[int], name: str, timeout_s: float) -> dist.ProcessGroup:
         """The process group; a peer that dies before it is made is met at once: gloo may try for 30 s."""
         assert self._witness is not None
-        making = Making(lambda: _connect(ranks, self._ranks[self.rank], name, self._backend, timeout_s))
+        making = BackgroundTask(
+            lambda: _connect(ranks, self._ranks[self.rank], name, self._backend, timeout_s)
+        )
         patience_s = timeout_s if self._witness.complete else min(timeout_s, _UNMET_S)
         deadline = time.monotonic() + patience_s
         while not making.over(_GLANCE_S):
@@ -110,7 +112,7 @@ class TorchGroup(Collectives):
                 raise RuntimeError("the ranks found no connection to each other")
         return making.result()
 
-    def ended(self) -> Mapping[int, Confession | None]:
+    def ended(self) -> Mapping[int, FailureReport | None]:
         return {} if self._witness is None else self._witness.ended()
 
     def announce(self, what: str) -> None:
@@ -163,7 +165,7 @@ class TorchGroup(Collectives):
         if passed_by is None or self._over:
             return
         if outside:  # this rank waits in DDP's group, where it will never be met
-            self._witness.tell(Confession(ABSENT, passed_by.what, own=True))
+            self._witness.tell(FailureReport(ABSENT, passed_by.what, own=True))
             hang_up(self._parent)
         else:
             self.abort()
@@ -179,7 +181,7 @@ class TorchGroup(Collectives):
                 "in the same order"
             )
 
-    def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
+    def confess(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
         self._over = True
         self.abort()  # peers that wait for this rank fail now, and confess too
         if self._witness is None:
@@ -188,7 +190,7 @@ class TorchGroup(Collectives):
         with self._witness.news:
             passed_by = self._witness.roll.passed_by
         if passed_by is not None and not confession.own:
-            return self._witness.trade(Confession(ABSENT, passed_by.what, own=True))
+            return self._witness.trade(FailureReport(ABSENT, passed_by.what, own=True))
         if confession.own:  # nothing to find out
             self._witness.tell(confession)
             return {self.rank: confession}
@@ -201,7 +203,9 @@ class TorchGroup(Collectives):
     def close(self) -> None:
         """A healthy rank says good-bye: a peer that still waits for it hears why it will not come."""
         if self._witness is not None:
-            self._witness.tell(Confession(LEFT, "its compressor was closed, or its model is gone", own=True))
+            self._witness.tell(
+                FailureReport(LEFT, "its compressor was closed, or its model is gone", own=True)
+            )
             self._witness.close()
         groups, self._made, self._parts = self._groups, None, []
         for made in groups:

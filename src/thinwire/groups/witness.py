@@ -21,7 +21,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from thinwire.groups.base import LEFT, UNREACHED, Confession
+from thinwire.groups.base import LEFT, UNREACHED, FailureReport
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Witness:
         self.heard: Callable[[], None] = lambda: None
         self._sockets = dict(sockets)
         self._unread: dict[int, bytes] = dict.fromkeys(self._sockets, b"")
-        self._found: dict[int, Confession | None] = {}  # by peer: its first confession, or that it is gone
+        self._found: dict[int, FailureReport | None] = {}  # by peer: its first confession, or that it is gone
         self.news = threading.Condition(threading.RLock())  # guards all of this, and the roll
         self._bell, self._ear = socket.socketpair()  # wakes the thread
         for connection in self._sockets.values():
@@ -179,7 +179,7 @@ class Witness:
         """Whether all peers were met."""
         return len(self._unread) == self._size - 1
 
-    def trade(self, confession: Confession) -> Mapping[int, Confession | None]:
+    def trade(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
         """What every rank has to say: None for one that ended without a word, nothing for a silent one."""
         with self.news:
             self._read_all()
@@ -194,13 +194,13 @@ class Witness:
             unreached = (rank for rank in range(self._size) if rank not in self._unread)
             return {**dict.fromkeys(unreached, UNREACHED), **self._found, self._rank: confession}
 
-    def ended(self) -> Mapping[int, Confession | None]:
+    def ended(self) -> Mapping[int, FailureReport | None]:
         """Peers that have said why they ended, or are gone (None); waits for nothing."""
         with self.news:
             self._read_all()
             return dict(self._found)
 
-    def tell(self, confession: Confession) -> None:
+    def tell(self, confession: FailureReport) -> None:
         """Says it to every peer; none is waited for."""
         self._send([confession.operation, confession.text[:TEXT_MAX], confession.own])
 
@@ -274,10 +274,10 @@ class Witness:
             if first == _CALL:
                 self.roll.heard(peer, Call(str(text), int(last)))
             else:
-                self._found.setdefault(peer, Confession(str(first), str(text), bool(last)))
+                self._found.setdefault(peer, FailureReport(str(first), str(text), bool(last)))
 
 
-class Door:
+class Listener:
     """Where peers knock when a witness is made; who does not know the token of its card is not let in."""
 
     def __init__(self, towards: str | None) -> None:
@@ -333,7 +333,7 @@ def _own_addresses(towards: str | None) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _at_fault(found: Mapping[int, Confession | None]) -> bool:
+def _at_fault(found: Mapping[int, FailureReport | None]) -> bool:
     """Whether it is known who is to blame: not by a rank that left, if somebody waited in vain."""
     if any(said is None or (said.own and said.operation != LEFT) for said in found.values()):
         return True

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from thinwire.clock import Event
 from thinwire.groups.base import (
-    Confession,
+    FailureReport,
     Group,
     Pending,
     all_gather_bytes,
@@ -71,10 +71,10 @@ class WrappedGroup(Group):
     def global_rank(self, rank: int) -> int:
         return self.inner.global_rank(rank)
 
-    def ended(self) -> Mapping[int, Confession | None]:
+    def ended(self) -> Mapping[int, FailureReport | None]:
         return self.inner.ended()
 
-    def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
+    def confess(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
         return self.inner.confess(confession)
 
     def abort(self) -> None:

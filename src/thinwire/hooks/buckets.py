@@ -16,7 +16,7 @@ from thinwire.exchange.drift import DriftCheck
 from thinwire.exchange.engine import Bucket, Engine
 from thinwire.exchange.nodes import Node
 from thinwire.groups.base import Group
-from thinwire.hooks.failures import PlainWay, explain, listening
+from thinwire.hooks.failures import PlainAllReduce, explain, listening
 from thinwire.hooks.optimizer import KnownOptimizer
 from thinwire.hooks.planner import Planner
 from thinwire.hooks.selector import AutoSelector, RawGradients
@@ -43,7 +43,7 @@ class BucketQueue:
         loss_scale: Callable[[], float] | None,
     ) -> None:
         self.engine, self.node, self.group, self.planner = engine, node, group, planner
-        self.plain = PlainWay()
+        self.plain = PlainAllReduce()
         self.auto: AutoSelector | None = None
         self._optimizer, self._drift, self._loss_scale = optimizer, drift, loss_scale
         self._stream = SideStream(engine.context.device)

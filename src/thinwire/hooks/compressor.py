@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from thinwire.auto.actions import Helm
-from thinwire.auto.autotuner import Pilot
-from thinwire.auto.profiler import Survey
+from thinwire.auto.actions import GroupActions
+from thinwire.auto.autotuner import Autotuner
+from thinwire.auto.profiler import Profiler
 from thinwire.clock import COMPARE, CONNECT, OUTSIDE, PLAN, TRAINING
 from thinwire.errors import StateError
 from thinwire.exchange.drift import drift_check
 from thinwire.exchange.engine import Engine
-from thinwire.exchange.nodes import EitherWay, Node, node_of
+from thinwire.exchange.nodes import Node, SwitchableNode, node_of
 from thinwire.exchange.report import Report, report_of
 from thinwire.exchange.state import NotTaken, opened, sealed
 from thinwire.groups.base import Group
@@ -76,7 +76,7 @@ class Compressor:
             stage = CONNECT
             group.connect()
             stage = COMPARE
-            either = EitherWay(nodes, device) if nodes.per_node != self.hierarchy.per_node else None
+            either = SwitchableNode(nodes, device) if nodes.per_node != self.hierarchy.per_node else None
             self.node: Node = either or node_of(self.hierarchy, planner.asked, device)
             kernels_here = pick(device, kernels)
             self.engine = Engine(planner.asked, self.hierarchy.leaders(), device, seed, kernels_here)
@@ -270,15 +270,15 @@ class Compressor:
         quality: str,
         model: Model,
         nodes: Hierarchy,
-        either: EitherWay | None,
+        either: SwitchableNode | None,
         can_pass: bool,
         about_quality: str,
     ) -> AutoSelector:
         """What selects the codec of an auto run; it must not hold the compressor."""
         engine, node, group, layouts = self.engine, self.node, self.group, list[Layout]()
         plan_of = plans_of_auto(self.policy, model, nodes)
-        survey = Survey(engine.group, group, either, self.device, model, layouts)
-        helm = Helm(
+        survey = Profiler(engine.group, group, either, self.device, model, layouts)
+        helm = GroupActions(
             engine.group,
             group,
             self.device,
@@ -287,6 +287,6 @@ class Compressor:
             switch=lambda text: node.switch(engine, plan_of(text)),
             adopt=lambda text: node.adopt(engine, plan_of(text)),
         )
-        pilot = Pilot(quality, helm, group.size, either is not None)
+        pilot = Autotuner(quality, helm, group.size, either is not None)
         guard = Safeguard(engine, node, group)
         return AutoSelector(pilot, guard, layouts, lambda: can_pass and not node.owes(engine), about_quality)

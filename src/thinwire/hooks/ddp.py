@@ -127,24 +127,24 @@ def compress(
 
     - `model`: what DistributedDataParallel made, or torch.compile of that.
     - `codec`: "auto" measures the link, the step and the codecs in the first steps and takes what is
-      quickest, plain DDP included; docs/auto.md. Or one by name, as a text ("terngrad", "terngrad:clip=off",
+      quickest, plain DDP included; auto.md. Or one by name, as a text ("terngrad", "terngrad:clip=off",
       "topk:0.01 >> fp16", "topk:0.01 @ memory=none" with options of this function behind the @), an object
       (TernGrad(clip=2.0), TopK(0.01) >> Cast("fp16")), a class of your own by its path
-      ("mymodule.MyCodec:4"), or patterns with codecs ({"fc*": "terngrad", "*": "dense"}); docs/codecs.md.
+      ("mymodule.MyCodec:4"), or patterns with codecs ({"fc*": "terngrad", "*": "dense"}); codecs.md.
     - `quality`: what "auto" may take: "exact" (nothing but plain DDP), "safe", "balanced" or "aggressive".
       None: what keeps its accuracy under the given `optimizer`: "balanced" for SGD, "safe" for Adam, for
-      others and without one; docs/auto.md.
+      others and without one; docs/how-to/auto.md.
     - `keep_dense`: which tensors stay dense unless a pattern other than "*" names them: any of "vector"
       (norms, biases), "small", "embedding", "last" (layer). `min_numel`: below so many elements is small.
     - `memory`: what holds back what is not sent: "none", "residual" (error feedback), "momentum" (DGC's; with
       options: "momentum:0.9,nesterov=on"), "ef21". None: the one that the codec asks for.
     - `route`: how payloads travel and merge: "allreduce", "allgather" or "sharded". None: the codec's.
     - `hierarchy`: raw means inside a node, compressed exchange between nodes: "auto" (a host is a node), how
-      many workers a node has, or "off" (every worker exchanges). docs/hierarchy.md. None: "off". To codec
+      many workers a node has, or "off" (every worker exchanges). hierarchy.md. None: "off". To codec
       "auto" it says who shares a node, and not that nodes are used; None: who shares a host, if all hosts
       have equally many workers.
     - `control`: how strong the codec is over time: "guard", "diminish", "epochs:0=1/5=0.5", "steps:...".
-      None: always as it was asked for. Most need `Compressor.observe` once a step; docs/controls.md.
+      None: always as it was asked for. Most need `Compressor.observe` once a step; docs/how-to/schedules.md.
 
     How it runs:
 

@@ -14,7 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 
 from thinwire.clock import COMPARE, CONNECT, NODE, OUTSIDE, ROLL_CALL
 from thinwire.errors import DriftError, PeerError, PlanError
-from thinwire.groups.base import ABSENT, LEFT, UNREACHED, Confession, Group
+from thinwire.groups.base import ABSENT, LEFT, UNREACHED, FailureReport, Group
 from thinwire.groups.torch import hang_up
 
 _ON_THE_WIRE = frozenset({"agree", "travel", NODE, COMPARE, CONNECT, OUTSIDE, ROLL_CALL})
@@ -34,7 +34,7 @@ def explain(error: Exception, operation: str, group: Group) -> Exception:
     if isinstance(error, PeerError) and operation == CONNECT:
         return error
     own = operation not in _ON_THE_WIRE or not isinstance(error, RuntimeError)  # what backends raise
-    confessions = group.confess(Confession(operation, f"{type(error).__name__}: {error}", own))
+    confessions = group.confess(FailureReport(operation, f"{type(error).__name__}: {error}", own))
     if own:
         return error
     explained = PeerError(_sentence(confessions, operation, group))
@@ -42,7 +42,7 @@ def explain(error: Exception, operation: str, group: Group) -> Exception:
     return explained
 
 
-def _sentence(confessions: Mapping[int, Confession | None], operation: str, group: Group) -> str:
+def _sentence(confessions: Mapping[int, FailureReport | None], operation: str, group: Group) -> str:
     spoken = [
         (rank, confession)
         for rank, confession in sorted(confessions.items())
@@ -94,7 +94,7 @@ LEFT_S = 10.0  # a peer that has left may have done its part; what it sent is he
 _GLANCE_S = 0.05  # between two looks whether all peers are still there
 
 
-class PlainWay:
+class PlainAllReduce:
     """All-reduces of DDP's own group, any number of them under way.
 
     Whoever waits for them listens to the peers too (`wait`).

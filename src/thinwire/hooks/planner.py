@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from thinwire.auto.qualities import Choice
+from thinwire.auto.qualities import Selection
 from thinwire.errors import PlanError
 from thinwire.groups.hierarchy import Hierarchy
 from thinwire.plans.plan import Plan, warn_idle
@@ -79,7 +79,7 @@ def plans_of_auto(policy: Policy, model: Model, nodes: Hierarchy) -> Callable[[s
 
     @functools.cache
     def plan_of(text: str) -> Plan:
-        choice = Choice.of(text)
+        choice = Selection.of(text)
         chosen = Policy.of(choice.codec, policy.keep_dense, policy.min_numel)
         if not choice.by_nodes:
             return Plan.of(chosen, model, nodes.group.size)

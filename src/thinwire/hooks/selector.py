@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from thinwire.auto.autotuner import Pilot
+from thinwire.auto.autotuner import Autotuner
 from thinwire.auto.qualities import DENSE
 from thinwire.errors import StateError
 from thinwire.exchange.engine import Bucket, Engine
@@ -114,7 +114,7 @@ class AutoSelector:
 
     def __init__(
         self,
-        pilot: Pilot,
+        pilot: Autotuner,
         safeguard: Safeguard,
         layouts: list[Layout],
         can_pass: Callable[[], bool],

@@ -15,7 +15,7 @@ from typing import Any
 
 from thinwire.errors import LabError
 from thinwire.kernels import backends
-from thinwire.perf.link import Link, Pace
+from thinwire.perf.link import LinkModel, Pace
 from thinwire.perf.network import Device
 
 
@@ -91,12 +91,12 @@ class LinkCost:
         return self.copies.times(device.copy_s).plus(products)
 
 
-MEASURED = "measured on a CPU with AVX2, in multiples of copy_ (docs/speed.md)"
+MEASURED = "measured on a CPU with AVX2, in multiples of copy_ (docs/background/speed.md)"
 MOVED = "assumed: bytes moved, in multiples of a copy"
 SPLIT = f"{MEASURED}; its split between payloads and the rest is assumed"
 RESIDUAL = CodecSpeed(encode=1.5, keep=1.5)  # assumed: e joins (12 bytes an element), x - own is kept (12)
 
-# encode of docs/speed.md is prepare + encode here; its merge is of 4 payloads, here of one; its decode of
+# encode of speed.md is prepare + encode here; its merge is of 4 payloads, here of one; its decode of
 # codecs that gather is of 4 payloads
 LINK_COSTS: Mapping[str, LinkCost] = MappingProxyType(
     {
@@ -207,7 +207,7 @@ class Calibration:
     of `perf.wire.speed_key`.
     """
 
-    link: Link
+    link: LinkModel
     world: int
     machine: str
     made_s: float  # unix time
@@ -267,7 +267,7 @@ class Calibration:
             )
         link = {**made["link"], "paces": tuple(map(Pace.from_json, made["link"]["paces"]))}
         return cls(
-            Link(**link),
+            LinkModel(**link),
             int(made["world"]),
             str(made["machine"]),
             float(made["made_s"]),

@@ -129,13 +129,13 @@ _UNITS_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
 @dataclass(frozen=True)
-class Link:
+class LinkModel:
     """One direction of a link: a message of n bytes takes `latency_s + n / bytes_per_s`.
 
     `message_s` is what each further message to another peer costs a sender that sends many at once: the part
     of the latency for which it is busy itself. All inputs, none of them measured here; `source` says whose.
 
-    >>> round(1e3 * Link("wire", 1e-3, 1e6).message(5000), 3)
+    >>> round(1e3 * LinkModel("wire", 1e-3, 1e6).message(5000), 3)
     6.0
     """
 
@@ -158,11 +158,11 @@ class Link:
         return next((pace for pace in self.paces if pace.kind == kind), None)
 
     @property
-    def busy(self) -> Link:
+    def busy(self) -> LinkModel:
         """The link while all workers compute; the same if that was not measured."""
         return replace(self, paces=tuple(pace.busy for pace in self.paces))
 
-    def scaled(self, factor: float) -> Link:
+    def scaled(self, factor: float) -> LinkModel:
         """The link on which everything takes so many times as long."""
         return replace(
             self,
@@ -183,16 +183,16 @@ class Link:
         return self.latency_s + (num_messages - 1) * self.message_s + nbytes / self.bytes_per_s
 
 
-def _bus(name: str, gbytes: float, source: str) -> Link:
+def _bus(name: str, gbytes: float, source: str) -> LinkModel:
     """A link inside a node: the data sheet's rate, four fifths of which are assumed to be reached."""
-    return Link(name, 10e-6, 0.8 * gbytes * 1e9, 1e-6, f"{source}, 80 % of it and 10 us assumed")
+    return LinkModel(name, 10e-6, 0.8 * gbytes * 1e9, 1e-6, f"{source}, 80 % of it and 10 us assumed")
 
 
-def _infiniband(name: str, gbit: float) -> Link:
-    return Link(name, 5e-6, 0.9 * gbit * 1e9 / 8, 1e-6, f"{gbit:g} Gbit/s, 90 % of it and 5 us assumed")
+def _infiniband(name: str, gbit: float) -> LinkModel:
+    return LinkModel(name, 5e-6, 0.9 * gbit * 1e9 / 8, 1e-6, f"{gbit:g} Gbit/s, 90 % of it and 5 us assumed")
 
 
-LINKS: Mapping[str, Link] = MappingProxyType(
+LINKS: Mapping[str, LinkModel] = MappingProxyType(
     {
         link.name: link
         for link in (
@@ -210,7 +210,7 @@ LINKS: Mapping[str, Link] = MappingProxyType(
 )
 
 
-def link_named(text: str) -> Link:
+def link_named(text: str) -> LinkModel:
     """The link of a text: a name of LINKS, or a rate, which is taken as TCP over Ethernet.
 
     Behind a colon latency= overrules the named default.
@@ -230,7 +230,7 @@ def link_named(text: str) -> Link:
     )
 
 
-def _ethernet(name: str) -> Link:
+def _ethernet(name: str) -> LinkModel:
     try:
         rate = parse_rate(name)
     except LabError:
@@ -241,7 +241,7 @@ def _ethernet(name: str) -> Link:
             f"{', '.join(LINKS)}"
         ) from None
     source = f"{name} Ethernet, {TCP_SHARE:.0%} of it behind TCP/IP headers, 50 us assumed"
-    return Link(name, TCP_LATENCY_S, TCP_SHARE * rate / 8, TCP_MESSAGE_S, source)
+    return LinkModel(name, TCP_LATENCY_S, TCP_SHARE * rate / 8, TCP_MESSAGE_S, source)
 
 
 def _seconds(text: str, where: str) -> float:
@@ -262,8 +262,8 @@ class Topology:
 
     nodes: int
     gpus: int
-    inter: Link  # between nodes: what one node sends, all its workers together
-    intra: Link  # inside a node: what one worker sends
+    inter: LinkModel  # between nodes: what one node sends, all its workers together
+    intra: LinkModel  # inside a node: what one worker sends
 
     def __post_init__(self) -> None:
         for what, number in (("nodes", self.nodes), ("gpus", self.gpus)):
@@ -285,7 +285,7 @@ class Topology:
         return replace(self, nodes=1)
 
     @property
-    def link(self) -> Link:
+    def link(self) -> LinkModel:
         """On which collectives of all its workers are measured: between nodes, if there are several."""
         return self.inter if self.nodes > 1 else self.intra
 

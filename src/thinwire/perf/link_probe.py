@@ -16,7 +16,7 @@ from torch import Tensor
 from thinwire.groups.base import SMALL_BYTES, Group, Pending
 from thinwire.perf.calibration import Calibration, machine_kind
 from thinwire.perf.collectives import ALL_GATHER, ALL_REDUCE, ALL_REDUCE_HALF, ALL_TO_ALL, BROADCAST
-from thinwire.perf.link import Link, Pace
+from thinwire.perf.link import LinkModel, Pace
 from thinwire.perf.probing import (
     CPU,
     Chore,
@@ -148,12 +148,12 @@ def _flood(group: Group, device: torch.device, clock: Clock) -> _Speed:
     return _Speed(short_s, rate, size, burst if burst > NOISE * sum(sent) else 0.0)
 
 
-def _link(paces: tuple[Pace, ...], world: int) -> Link:
+def _link(paces: tuple[Pace, ...], world: int) -> LinkModel:
     """The plain link whose ring all-reduce and straight messages take as long as those measured."""
     ring, straight = paces[0], next(pace for pace in paces if pace.kind == ALL_TO_ALL)
     bytes_per_s = 2 * (world - 1) / world * ring.bytes_per_s
     latency = max(straight.latency_s, ring.latency_s / (2 * (world - 1)))
-    return Link("measured", latency, bytes_per_s, source="measured over the group itself", paces=paces)
+    return LinkModel("measured", latency, bytes_per_s, source="measured over the group itself", paces=paces)
 
 
 def _sizes(speed: _Speed, seconds: float) -> list[int]:

@@ -135,7 +135,7 @@ def _gpu(name: str, gbytes: float, fp32_tflops: float, peak_tflops: float) -> De
     return Device(name, copy_s, 0.5e12 * fp32_tflops, peak_tflops * 1e12, 1.0, source)
 
 
-# copy_ of 6,553,600 elements took 2.7 to 3.1 ms (docs/speed.md, AVX2). gradiveq:8 takes 45.9 ms in one piece,
+# copy_ of 6,553,600 elements took 2.7 to 3.1 ms (speed.md, AVX2). gradiveq:8 takes 45.9 ms in one piece,
 # 26.2 of them on the wire (AVX-512): 128 flops an element in 19.7 ms less 1.1 copies.
 _CPU = Device(
     "cpu",
@@ -143,7 +143,7 @@ _CPU = Device(
     128 * 6_553_600 / (19.7e-3 - 1.1 * 2.9e-3),
     50e9,
     0.0,
-    "one core, docs/speed.md: copy_ 2.9 ms for 6.55 M elements, 51 Gflop/s in gradiveq's products",
+    "one core, docs/background/speed.md: copy_ 2.9 ms for 6.55 M elements, 51 Gflop/s in gradiveq's products",
 )
 
 DEVICES: Mapping[str, Device] = MappingProxyType(

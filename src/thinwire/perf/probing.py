@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from thinwire.errors import LabError
-from thinwire.groups.base import Confession, Done, Group, Pending
+from thinwire.groups.base import Done, FailureReport, Group, Pending
 
 CPU = torch.device("cpu")
 
@@ -149,7 +149,7 @@ class EchoGroup(Group):
             receive.view(self.size, -1).copy_(send.view(-1).expand(self.size, -1))
         return Done()
 
-    def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
+    def confess(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
         return {self.rank: confession}
 
     def abort(self) -> None:

@@ -22,7 +22,7 @@ from thinwire.kernels import backends
 from thinwire.plans.lane import STATUS_BYTES, WIRE_VERSION, Lane, node_bytes, step_bytes, tensor_bytes, whole
 from thinwire.plans.policy import Model, Policy
 from thinwire.routes import default_route_name, route_named
-from thinwire.schedules.base import RECORD_BYTES, Control
+from thinwire.schedules.base import RECORD_BYTES, Schedule
 from thinwire.schedules.table import check_control, control_text, make_control
 from thinwire.tensors import Layout, Spec, plain_name
 from thinwire.texts import counted
@@ -77,7 +77,7 @@ class Plan:
 
     entries: tuple[Entry, ...]
     world: int
-    control: Control[Any] | None = None  # None: codecs are always as strong as they were asked for
+    control: Schedule[Any] | None = None  # None: codecs are always as strong as they were asked for
     theta: float | None = None  # the part that all codecs with a strength drop, if they drop the same
     per_node: int = 1  # workers in a node, of which one leads; `world` counts those who exchange, the leaders
 

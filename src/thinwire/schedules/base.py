@@ -44,7 +44,7 @@ class Change:
 S = TypeVar("S", bound=ControlState)
 
 
-class Control(ABC, Generic[S]):
+class Schedule(ABC, Generic[S]):
     """Frozen options. `decide` is pure: the old state and what was seen give the new state.
 
     A strength of 1 is the codec as it was asked for, 0 is the gentlest there is: top-k keeps everything, qsgd

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 from thinwire.errors import CodecError, PlanError
-from thinwire.schedules.base import Control, ControlState, Seen
+from thinwire.schedules.base import ControlState, Schedule, Seen
 from thinwire.texts import one_of, option
 
 Points = tuple[tuple[float, float], ...]
@@ -31,7 +31,7 @@ def _shortest(value: float) -> str:
 
 
 @dataclass(frozen=True)
-class Schedule(Control[ControlState]):
+class PiecewiseSchedule(Schedule[ControlState]):
     """Piecewise constant: the value of the last point that is not behind the moment reached.
 
     Values are strengths in [0, 1] of the codec's strength, or with of=theta the dropped part itself.
@@ -95,7 +95,7 @@ class Schedule(Control[ControlState]):
 
 
 @dataclass(frozen=True)
-class Epochs(Schedule):
+class Epochs(PiecewiseSchedule):
     """By epoch, as observe(epoch=) tells it; fractions are fine.
 
     >>> Epochs(read_points("0=1/5=0.5")).decide(ControlState(), Seen(epoch=7), 0, None)[0]
@@ -109,7 +109,7 @@ class Epochs(Schedule):
 
 
 @dataclass(frozen=True)
-class Steps(Schedule):
+class Steps(PiecewiseSchedule):
     """By step; nothing needs to be observed, so nothing is exchanged."""
 
     def _moment(self, seen: Seen, step: int) -> float | None:
@@ -142,7 +142,7 @@ class Followed(ControlState):
 
 
 @dataclass(frozen=True)
-class Diminish(Control[Followed]):
+class Diminish(Schedule[Followed]):
     """theta_t <= L * eta_t, eta_t the learning rate that observe(lr=) tells.
 
     The theorem: f is L-smooth, SGD takes steps v with E v = grad f and variance at most sigma^2, and a codec

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from thinwire.errors import CodecError
-from thinwire.schedules.base import Control, ControlState, Seen
+from thinwire.schedules.base import ControlState, Schedule, Seen
 from thinwire.texts import counted, one_of, option
 
 LEAST = 1 / 16  # the smallest strength but 0
@@ -45,7 +45,7 @@ class Watch(ControlState):
 
 
 @dataclass(frozen=True)
-class Guard(Control[Watch]):
+class Guard(Schedule[Watch]):
     """Looks at the mean of every `window` observed losses, and at its standard error.
 
     1. Windows make blocks: the block under way has `patience` windows and is compared with the one before.

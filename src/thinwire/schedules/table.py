@@ -11,7 +11,7 @@ from typing import Any
 
 from thinwire.codecs.codec import Codec
 from thinwire.errors import CodecError
-from thinwire.schedules.base import Change, Control, ControlState, Observation, agree, argument
+from thinwire.schedules.base import Change, ControlState, Observation, Schedule, agree, argument
 from thinwire.schedules.fixed import Diminish, Epochs, Steps
 from thinwire.schedules.guard import Guard
 from thinwire.texts import check_name, option_texts, read_options, show_options
@@ -20,24 +20,24 @@ CONSTANT = "constant"  # the same as no control at all
 
 
 @dataclass(frozen=True)
-class Kind:
+class ScheduleKind:
     """A control by name, and the option a value without a name is for."""
 
-    control: type[Control[Any]]
+    control: type[Schedule[Any]]
     bare: str | None = None
 
 
-CONTROLS: Mapping[str, Kind] = MappingProxyType(
+CONTROLS: Mapping[str, ScheduleKind] = MappingProxyType(
     {
-        "steps": Kind(Steps, "points"),
-        "epochs": Kind(Epochs, "points"),
-        "diminish": Kind(Diminish, "L"),
-        "guard": Kind(Guard),
+        "steps": ScheduleKind(Steps, "points"),
+        "epochs": ScheduleKind(Epochs, "points"),
+        "diminish": ScheduleKind(Diminish, "L"),
+        "guard": ScheduleKind(Guard),
     }
 )
 
 
-def make_control(text: str | None) -> Control[Any] | None:
+def make_control(text: str | None) -> Schedule[Any] | None:
     """The control a text asks for, with options as in a codec text; None for none or "constant".
 
     >>> make_control("epochs: 0=1/5=0.5")
@@ -53,7 +53,7 @@ def make_control(text: str | None) -> Control[Any] | None:
     return kind.control(**read_options(kind.control, texts, f"{place}: {name}"))
 
 
-def control_text(control: Control[Any] | None) -> str:
+def control_text(control: Schedule[Any] | None) -> str:
     """The one way to write a control: ranks compare these texts, and states are kept under them."""
     if control is None:
         return CONSTANT
@@ -62,7 +62,7 @@ def control_text(control: Control[Any] | None) -> str:
     return name + (f":{shown}" if shown else "")
 
 
-def check_control(control: Control[Any] | None, codecs: Iterable[Codec]) -> float | None:
+def check_control(control: Schedule[Any] | None, codecs: Iterable[Codec]) -> float | None:
     """The theta of the codecs that have a strength, if they share one; refuses what cannot be controlled."""
     codecs = list(codecs)
     strong = [codec for codec in codecs if codec.has_strength]
@@ -91,7 +91,7 @@ UNHEARD_STEPS = 100  # steps after which somebody should have told something
 class Steering:
     """The strength of every step, decided on every rank from the same numbers; None as control: always 1."""
 
-    def __init__(self, control: Control[Any] | None, theta: float | None) -> None:
+    def __init__(self, control: Schedule[Any] | None, theta: float | None) -> None:
         self.control, self.full_theta = control, theta
         self.state: ControlState = ControlState() if control is None else control.begin(theta)
         self.pending = Observation()
@@ -157,7 +157,7 @@ class Steering:
         self.changes = [] if saved is None else [Change(**change) for change in saved["changes"]]
         self.pending = pending
 
-    def _remind(self, control: Control[Any], heard: bool, step: int) -> None:
+    def _remind(self, control: Schedule[Any], heard: bool, step: int) -> None:
         self._heard = self._heard or heard
         if control.needs is not None and not self._heard and step == UNHEARD_STEPS:
             name, call = control_text(control), argument(control.needs)

@@ -1,4 +1,4 @@
-"""Claims are run, recorded and judged; docs/claims.md says what the records say."""
+"""Claims are run, recorded and judged; docs/background/claims.md says what the records say."""
 
 from __future__ import annotations
 

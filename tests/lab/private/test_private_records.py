@@ -41,8 +41,8 @@ def test_tables_are_made_from_records_alone(tmp_path: Path, monkeypatch: pytest.
         sizes = {"bytes": size, "predicted_bytes": size, "online_bytes": 10}
         row = {"net": "digits", "variant": name, **sizes, "flights": 3, "mismatches": 0}
         records.once({"rung": name}, row.copy)
-    (tmp_path / "docs").mkdir()
-    page = tmp_path / "docs" / "private.md"
+    (tmp_path / "docs" / "background").mkdir(parents=True)
+    page = tmp_path / "docs" / "background" / "private.md"
     page.write_text("before\n<!-- tables -->\nstale\n<!-- end of tables -->\nafter\n")
     monkeypatch.chdir(tmp_path)
     (printed,) = write_tables(BenchOptions(records=tmp_path), lambda text: None)

@@ -1,4 +1,4 @@
-"""The page of a grid: docs/grid.md and its picture, made of the records and of nothing else."""
+"""The page of a grid: docs/background/grid.md and its picture, made of the records and of nothing else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_page(records: Sequence[Record], path: Path, picture: Path, source: Pat
             "",
             summary(made),
             "",
-            f"![Forecast against measurement](figures/{picture.name})",
+            f"![Forecast against measurement](../figures/{picture.name})",
             "",
             *_errors(ordered),
             *_times(ordered),

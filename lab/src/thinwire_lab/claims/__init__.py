@@ -7,5 +7,5 @@ claim.py             these nouns
 gradient_studies.py  what is run for claims about single gradients
 training_studies.py  what is run for claims about training and time
 papers/              the claims themselves
-registry.py          all claims; whether there is enough for a verdict; docs/claims.md
+registry.py          all claims; whether there is enough for a verdict; docs/background/claims.md
 """

@@ -1,4 +1,4 @@
-"""The registry: all claims in the order of their papers, the verdict on each, and docs/claims.md."""
+"""The registry: all claims in the order of their papers, the verdict on each, and claims.md."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ CLAIMS: tuple[Claim, ...] = (
     *private.CLAIMS,
 )
 MIN_SEEDS = 2
-PICTURES = Path("figures/claims")  # beside the page
+PICTURES = Path("../figures/claims")  # beside the page
 WIDTH = 120
 HEAD = f"""# The papers' claims, tested here
 
-Made by `thinwire claims page` of the records in [records](records); do not edit. A verdict is computed from
+Made by `thinwire claims page` of the records in `docs/records`; do not edit. A verdict is computed from
 recorded runs and begins with one of {", ".join(Verdict)}.
 With fewer than {MIN_SEEDS} seeds, or if it is not said what was scaled down, a claim is open. "±" is the
 standard deviation over seeds; differences are in points of accuracy, seed by seed. What counts as

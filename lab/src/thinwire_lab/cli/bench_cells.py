@@ -87,7 +87,7 @@ def auto(
         "docs/records/auto.jsonl"
     ),
     page: Annotated[Path, typer.Option(help="The page to write from the records.")] = Path(
-        "docs/auto-grid.md"
+        "docs/background/auto-grid.md"
     ),
     as_json: Json = False,
 ) -> None:
@@ -147,7 +147,9 @@ def grid(
     records: Annotated[Path, typer.Option(help="File with a line for each finished cell.")] = Path(
         "docs/records/grid.jsonl"
     ),
-    page: Annotated[Path, typer.Option(help="The page to write from the records.")] = Path("docs/grid.md"),
+    page: Annotated[Path, typer.Option(help="The page to write from the records.")] = Path(
+        "docs/background/grid.md"
+    ),
     as_json: Json = False,
 ) -> None:
     """Forecast training steps, then measure them, over models, links and workers.

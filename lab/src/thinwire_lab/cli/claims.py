@@ -82,7 +82,7 @@ def run(
 @claims.command()
 def page(
     out: Annotated[Path, typer.Option(help="The page; its pictures go to figures/claims beside it.")] = Path(
-        "docs/claims.md"
+        "docs/background/claims.md"
     ),
     records: Records = None,
 ) -> None:

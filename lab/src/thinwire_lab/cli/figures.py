@@ -31,7 +31,7 @@ def figure5(
 
     \b
     Examples:
-      thinwire figure5 --out docs
+      thinwire figure5 --out docs/figures
       thinwire figure5 --no-ours --json > cells.jsonl
     """
     from thinwire_lab.figure5.forecasts import curves

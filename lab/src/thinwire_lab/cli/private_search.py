@@ -97,7 +97,7 @@ def pareto(
     sensitivity: Measure = "full-fisher",
     work: Annotated[Path, typer.Option(help="Where floating-point weights are kept.")] = Path("runs/private"),
     models: Annotated[Path | None, typer.Option(help="Where model files of new runs go.")] = None,
-    docs: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("docs"),
+    docs: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("docs/figures"),
     recorded: Annotated[bool, typer.Option(help="Only draw what is recorded, run nothing.")] = False,
     data: Data = None,
     json: Json = False,

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from thinwire.perf.forecast import DENSE, Forecast, Setting, forecast
-from thinwire.perf.link import Link, Topology, link_named
+from thinwire.perf.link import LinkModel, Topology, link_named
 from thinwire.perf.network import device_named
-from thinwire.perf.tables import Cells, number
+from thinwire.perf.sweep import Cells, number
 from thinwire_lab.figure5.model import (
     CELL_LIMIT,
     CLUSTERS,
@@ -86,8 +86,8 @@ def setting_of(cluster: Cluster, network: str, nodes: int) -> Setting:
     """The fitted cluster in the model's own nouns; staging, paid once a byte, is part of the bandwidth."""
     inter_s = cluster.network + cluster.staging / 2
     default = link_named("1gbit" if cluster.name == ETHERNET else "ib100")
-    inter = Link(f"fitted {cluster.name}", cluster.latency_s, 1 / inter_s, default.message_s, "fitted")
-    intra = Link("fitted bus", 10e-6, 1 / cluster.inside, 1e-6, "fitted; 10 us assumed")
+    inter = LinkModel(f"fitted {cluster.name}", cluster.latency_s, 1 / inter_s, default.message_s, "fitted")
+    intra = LinkModel("fitted bus", 10e-6, 1 / cluster.inside, 1e-6, "fitted; 10 us assumed")
     device = device_named(_DEVICES.get(cluster.name, "p100"))
     batch = cluster.batches[network]
     return Setting.of(

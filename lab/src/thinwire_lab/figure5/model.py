@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from thinwire.perf.convnets import alexnet, googlenet, vgg_a
 from thinwire.perf.link import link_named
 from thinwire.perf.network import LAST, Network
+from thinwire.perf.networks import alexnet, googlenet, vgg_a
 
 ETHERNET, INFINIBAND = "Ethernet", "InfiniBand"
 FLOAT, TERNARY = "float", "ternary"

@@ -138,7 +138,7 @@ def _climb(net: str, rung: Rung) -> Row:
 def calm_picture(graph: Graph, images: int = 1) -> tuple[IntArray, int]:
     """Random pictures, dimmed by so many bits that a graph without clamps does not overflow.
 
-    Where activations overflow, the fast mode with known top bits gives wrong numbers (docs/private.md).
+    Where activations overflow, the fast mode with known top bits gives wrong numbers (private.md).
     """
     x = random_pictures(graph, images)
     bits = graph.input.value.bits

@@ -1,6 +1,6 @@
 """Records: a finished run is one JSON line (settings, commit, load, result) and is not run again.
 
-The tables of docs/private.md are made from records alone.
+The tables of docs/background/private.md are made from records alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from thinwire.errors import PrivateError
 FOLDER = Path("docs/records")
 Row = dict[str, Any]
 Say = Callable[[str], None]
-PAGE = Path("docs/private.md")
+PAGE = Path("docs/background/private.md")
 BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
 Column = tuple[str, Callable[[Row], str]]
 
@@ -96,7 +96,7 @@ class BenchOptions:
 
 
 def write_tables(options: BenchOptions, say: Say) -> Iterator[Row]:
-    """Print all tables, and put them between the marks of docs/private.md where that file is."""
+    """Print all tables, and put them between the marks of docs/background/private.md where that file is."""
     text = "\n\n".join(filter(None, (table(options.records) for table in TABLES)))
     if PAGE.exists() and BEGIN in (page := PAGE.read_text()):
         before, after = page.split(BEGIN)[0], page.split(END)[1]

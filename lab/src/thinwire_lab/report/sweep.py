@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from thinwire.cli.forecast import Curves
 from thinwire.perf.forecast import DENSE
-from thinwire.perf.sweep import Row
-from thinwire.perf.tables import Cells, swept
+from thinwire.perf.sweep import Cells, Row, swept
 from thinwire_lab.report import page as html
 from thinwire_lab.report.drawing import FAINT, bare, colours, inline_svg, new_figure, readable_log, save
 from thinwire_lab.report.record import open_folder, write_text

@@ -161,7 +161,7 @@ def histogram(x: Tensor, limit: float) -> list[int]:
 
 
 @dataclass
-class StepTimer:
+class StepStopwatch:
     """Counts every step; the mean leaves out the warm-up."""
 
     seconds: float = 0.0

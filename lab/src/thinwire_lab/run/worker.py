@@ -28,7 +28,7 @@ from thinwire_lab.run.observers import (
     Nobody,
     Peers,
     Processes,
-    StepTimer,
+    StepStopwatch,
     agreed_digest,
     evaluate,
     meter_for,
@@ -49,7 +49,7 @@ class TrainingWorker:
         self, job: TrainingJob, trainer: Trainer | VirtualTrainer, meter: ByteMeter, peers: Peers
     ) -> None:
         self.job, self.trainer, self.meter, self.peers = job, trainer, meter, peers
-        self.times = StepTimer()
+        self.times = StepStopwatch()
 
     def run(self) -> None:
         """Train from the current step to the last one; report rows on the way and the result at the end."""

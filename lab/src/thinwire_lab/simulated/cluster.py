@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from thinwire.groups.base import Confession, Group, Pending
+from thinwire.groups.base import FailureReport, Group, Pending
 
 COPIED_BYTES = 1 << 12  # of longer messages the simulation needs no content
 _LEVELS = {"qsgd:8": 127.0, "qsgd:4": 7.0, "terngrad:1": 1.0, "terngrad": 1.0}
@@ -111,7 +111,7 @@ class SimulatedGroup(Group):
             receive.view(self.size, -1).copy_(send.view(-1).expand(self.size, -1))
         return self._take("all_gather", send.nbytes)
 
-    def confess(self, confession: Confession) -> Mapping[int, Confession | None]:
+    def confess(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
         return {self.rank: confession}
 
     def abort(self) -> None:
@@ -163,7 +163,7 @@ def _sum_bytes(levels: float, workers: int) -> float:
     return math.log2(2 * levels * workers + 1) / 8
 
 
-# Bits from what the codecs are; nanoseconds of the order that docs/speed.md shows for one core.
+# Bits from what the codecs are; nanoseconds of the order that docs/background/speed.md shows for one core.
 COSTS: Mapping[str, Cost] = {
     "fp16": Cost(2.0, 0.35, 0.35, reduces=True, agrees=True),
     "bf16": Cost(2.0, 0.35, 0.35, reduces=True),

@@ -10,9 +10,9 @@ from functools import cache, lru_cache
 
 import torch
 
-from thinwire.auto.actions import Helm
-from thinwire.auto.autotuner import Pilot
-from thinwire.auto.profiler import Survey
+from thinwire.auto.actions import GroupActions
+from thinwire.auto.autotuner import Autotuner
+from thinwire.auto.profiler import Profiler
 from thinwire.auto.qualities import DENSE, QUALITIES, choices
 from thinwire.codecs.codec import parse
 from thinwire.groups.base import Group
@@ -177,9 +177,11 @@ class SimulatedRun:
         group = SimulatedGroup(self.network, self.clock)
         meter = Metered(group)
         layouts = list(_layouts(made.net))
-        survey = Survey(meter, group, None, CPU, made.model, layouts, self._calibrate)
-        helm = Helm(meter, group, CPU, survey, lambda act: act(), self._switch, self._switch, self.clock)
-        self.pilot = Pilot(made.quality, helm, made.workers)
+        survey = Profiler(meter, group, None, CPU, made.model, layouts, self._calibrate)
+        helm = GroupActions(
+            meter, group, CPU, survey, lambda act: act(), self._switch, self._switch, self.clock
+        )
+        self.pilot = Autotuner(made.quality, helm, made.workers)
 
     def steps(self, most: int, until_decided: bool = False) -> int:
         """Trains up to `most` steps and returns how many it trained."""

@@ -1,6 +1,6 @@
 """QSGD kernels in plain torch: norms of blocks, stochastic rounding, packing, integer sums, decoding.
 
-Codes, level + s, are fields of `bits` bits (reference/fields.py). See docs/wire.md.
+Codes, level + s, are fields of `bits` bits (reference/fields.py). See docs/reference/wire.md.
 """
 
 from __future__ import annotations

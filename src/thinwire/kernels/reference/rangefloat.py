@@ -2,7 +2,7 @@
 
 The table has two columns, (offset, numel): the numbers that share a fit. Their codes lie end to end, as
 fields of `bits` bits (reference/fields.py). A fit is (bit pattern of max|x|, mantissa bits). See
-docs/wire.md.
+docs/reference/wire.md.
 """
 
 from __future__ import annotations

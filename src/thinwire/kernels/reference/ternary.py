@@ -1,7 +1,7 @@
 """TernGrad kernels in plain torch: statistics, stochastic ternarizing, packing, integer sums, decoding.
 
 A lane is a sequence of rows of 32 elements; every tensor starts on a granule (`digits` rows). Digit k of
-byte or word j of a granule is element 32 * k + j, the leading digit first. See docs/wire.md.
+byte or word j of a granule is element 32 * k + j, the leading digit first. See docs/reference/wire.md.
 """
 
 from __future__ import annotations

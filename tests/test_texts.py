@@ -1,4 +1,4 @@
-"""The names that are known without torch are those of the tables."""
+"""Texts that need no torch: the names of the tables, options as they are read and shown, rates."""
 
 from __future__ import annotations
 
@@ -10,6 +10,20 @@ from thinwire.feedback.table import MEMORIES
 from thinwire.routes import ROUTES
 from thinwire.schedules.table import CONSTANT, CONTROLS
 from thinwire_lab.run.recipe import read_codec_choice
+
+import math
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thinwire.errors import CodecError
+from thinwire.texts import number_or_off, one_of, option, read_options, show_number_or_off, show_options
+import pytest
+
+from thinwire.errors import LabError
+from thinwire.texts import parse_rate
 
 
 def test_they_are_the_tables() -> None:
@@ -61,3 +75,57 @@ def test_auto_takes_a_quality_and_nobody_else_does(text: str, sentence: str) -> 
 
 def test_auto_is_a_name() -> None:
     read_codec_choice("auto @ quality=safe").check_names()
+
+
+@dataclass(frozen=True)
+class Link:
+    c: float = option(2.5, number_or_off, "a number", show_number_or_off)
+    word: str = option("x", one_of("x", "y"), '"x" or "y"')
+
+
+@given(st.floats(min_value=0, exclude_min=True))
+def test_numbers_survive_to_the_last_digit(value: float) -> None:
+    assert number_or_off(show_number_or_off(value)) == value
+
+
+def test_off_is_infinity() -> None:
+    assert number_or_off("off") == math.inf
+    assert show_number_or_off(math.inf) == "off"
+
+
+def test_only_what_differs_from_the_default_is_shown() -> None:
+    assert show_options(Link()) == ""
+    assert show_options(Link(c=3.0, word="y")) == "c=3.0,word=y"
+
+
+def test_reading() -> None:
+    assert read_options(Link, {"c": "3", "word": "y"}, "link") == {"c": 3.0, "word": "y"}
+    with pytest.raises(CodecError, match='link has no option "d": it takes c, word'):
+        read_options(Link, {"d": "3"}, "link")
+    with pytest.raises(CodecError, match='link: word="z" does not fit: "x" or "y"'):
+        read_options(Link, {"word": "z"}, "link")
+
+
+@pytest.mark.parametrize(
+    ("text", "bits"),
+    [
+        ("1gbit", 1e9),
+        ("1.5gbit", 1.5e9),
+        ("100mbit", 1e8),
+        ("500kbit", 5e5),
+        ("64bit", 64.0),
+        (" 10 Mbit/s ", 1e7),
+    ],
+)
+def test_a_rate_is_a_number_and_a_unit(text: str, bits: float) -> None:
+    assert parse_rate(text) == pytest.approx(bits)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "fast", "1gb", "1gbps", "100", "0mbit", "-1mbit", "1e3mbit", "nanmbit", "1 g bit"]
+)
+def test_anything_else_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(LabError) as caught:
+        parse_rate(text)
+    assert f'"{text}"' in str(caught.value)
+    assert "100mbit" in str(caught.value)

@@ -10,12 +10,7 @@ import torch
 from torch import Tensor
 
 from thinwire.kernels.reference.hashing import counters, random24
-from thinwire.tensors import Key, mix
-
-import pytest
-import torch
-
-from thinwire.tensors import Layout, Spec
+from thinwire.tensors import Key, Layout, Spec, mix
 
 CPU = torch.device("cpu")
 NUM = 1 << 16

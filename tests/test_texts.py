@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from thinwire import texts as names
-from thinwire.errors import ThinwireError
-from thinwire.feedback.table import MEMORIES
-from thinwire.routes import ROUTES
-from thinwire.schedules.table import CONSTANT, CONTROLS
-from thinwire_lab.run.recipe import read_codec_choice
-
 import math
 from dataclasses import dataclass
 
@@ -18,18 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinwire.errors import CodecError
-from thinwire.texts import number_or_off, one_of, option, read_options, show_number_or_off, show_options
-import pytest
-
-from thinwire.errors import LabError
-from thinwire.texts import parse_rate
+from thinwire import texts
+from thinwire.errors import CodecError, LabError, ThinwireError
+from thinwire.feedback.table import MEMORIES
+from thinwire.routes import ROUTES
+from thinwire.schedules.table import CONSTANT, CONTROLS
+from thinwire.texts import (
+    number_or_off,
+    one_of,
+    option,
+    parse_rate,
+    read_options,
+    show_number_or_off,
+    show_options,
+)
+from thinwire_lab.run.recipe import read_codec_choice
 
 
 def test_they_are_the_tables() -> None:
-    assert tuple(MEMORIES) == names.MEMORIES
-    assert tuple(ROUTES) == names.ROUTES
-    assert (CONSTANT, *CONTROLS) == names.CONTROLS
+    assert tuple(MEMORIES) == texts.MEMORIES
+    assert tuple(ROUTES) == texts.ROUTES
+    assert (CONSTANT, *CONTROLS) == texts.CONTROLS
 
 
 @pytest.mark.parametrize(

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import math
 from typing import Any
 
-import pytest
 import torch
-from torch import Tensor
 
-import thinwire as tw
-from simulation import Gradients, Simulation, assert_ranks_agree, assert_same, gaussian, same_bits, specs_of
-from thinwire.codecs.coder import Merge
-from thinwire.codecs.gradiveq import GradiVeQ
-from thinwire.codecs.stage import OWNED, owner
-from thinwire.errors import CodecError, StateError
+from simulation import Gradients, Simulation, specs_of
 from thinwire.exchange.engine import Engine
-from thinwire.exchange.state import gathered_state, load_state, local_state
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.plans.plan import Plan
-from thinwire.plans.policy import Model, Policy
-from thinwire.tensors import Layout, Spec
+from thinwire.tensors import Spec
 
 M, D, LT, P = 32, 8, 3, 4
 CODEC = f"gradiveq:4,slice={M},sample={LT},compress={P},stride=1"

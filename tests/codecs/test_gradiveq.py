@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import io
-import math
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
+from sliced import CODEC, CYCLE, LT, SPECS, M, P, low_rank, true_mean
 
 import thinwire as tw
-from simulation import Gradients, Simulation, assert_ranks_agree, assert_same, gaussian, same_bits, specs_of
+from simulation import Gradients, Simulation, assert_ranks_agree, gaussian, specs_of
 from thinwire.codecs.coder import Merge
 from thinwire.codecs.gradiveq import GradiVeQ
-from thinwire.codecs.stage import OWNED, owner
-from thinwire.errors import CodecError, StateError
+from thinwire.errors import CodecError
 from thinwire.exchange.engine import Engine
-from thinwire.exchange.state import gathered_state, load_state, local_state
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.plans.plan import Plan
 from thinwire.plans.policy import Model, Policy
 from thinwire.tensors import Layout, Spec
-from sliced import CODEC, CYCLE, D, LT, M, P, SPECS, engine_after, low_rank, true_mean
 
 CHAINS = ["", " >> bf16", " >> fp16", " >> ternary", " >> terngrad:scales=own", " >> clip:3 >> ternary"]
 OPTIONS = ["", ",order=channel", ",order=auto", ",energy=0.6", ",order=auto,energy=0.9"]

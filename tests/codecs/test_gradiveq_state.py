@@ -8,21 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from sliced import CODEC, CYCLE, LT, SPECS, D, M, P, engine_after, low_rank, true_mean
 from torch import Tensor
 
-import thinwire as tw
-from simulation import Gradients, Simulation, assert_ranks_agree, assert_same, gaussian, same_bits, specs_of
-from thinwire.codecs.coder import Merge
-from thinwire.codecs.gradiveq import GradiVeQ
+from simulation import Gradients, Simulation, assert_ranks_agree, assert_same, gaussian, same_bits
 from thinwire.codecs.stage import OWNED, owner
-from thinwire.errors import CodecError, StateError
-from thinwire.exchange.engine import Engine
+from thinwire.errors import StateError
 from thinwire.exchange.state import gathered_state, load_state, local_state
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.plans.plan import Plan
-from thinwire.plans.policy import Model, Policy
-from thinwire.tensors import Layout, Spec
-from sliced import CODEC, CYCLE, D, LT, M, P, SPECS, engine_after, low_rank, true_mean
 
 
 def saved(state: dict[str, Any]) -> dict[str, Any]:

@@ -1,28 +1,17 @@
-"""PCA of slices: properties G1 and G2, the energy that is kept, the order of a slice's elements, rows as slices."""
+"""PCA of slices: G1, G2, the energy kept, the order of a slice's elements, rows as slices."""
 
 from __future__ import annotations
 
-import io
-import math
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from sliced import CODEC, CYCLE, LT, SPECS, D, M, P, engine_after, low_rank, true_mean
 
 import thinwire as tw
-from simulation import Gradients, Simulation, assert_ranks_agree, assert_same, gaussian, same_bits, specs_of
-from thinwire.codecs.coder import Merge
-from thinwire.codecs.gradiveq import GradiVeQ
+from simulation import Gradients, Simulation, assert_ranks_agree, gaussian, same_bits, specs_of
 from thinwire.codecs.stage import OWNED, owner
-from thinwire.errors import CodecError, StateError
-from thinwire.exchange.engine import Engine
-from thinwire.exchange.state import gathered_state, load_state, local_state
-from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.plans.plan import Plan
-from thinwire.plans.policy import Model, Policy
-from thinwire.tensors import Layout, Spec
-from sliced import CODEC, CYCLE, D, LT, M, P, SPECS, engine_after, low_rank, true_mean
+from thinwire.tensors import Spec
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4, 5])

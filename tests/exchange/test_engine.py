@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
-from packing import Packed, one_tensor, pack
 from simulation import (
     Gradients,
     Simulation,
-    Source,
     assert_ranks_agree,
     assert_same,
     gaussian,
-    held,
     same_bits,
     specs_of,
-    sum_of,
 )
 from thinwire.errors import PlanError
 from thinwire.exchange.engine import Engine

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
 
 from packing import Packed, one_tensor, pack
 from simulation import (
@@ -18,15 +15,11 @@ from simulation import (
     assert_ranks_agree,
     assert_same,
     gaussian,
-    held,
     same_bits,
     specs_of,
     sum_of,
 )
-from thinwire.errors import PlanError
-from thinwire.exchange.engine import Engine
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.plans.plan import dry_context
 
 SPECS = specs_of({"conv": (8, 3, 3, 3), "norm": 8, "fc": (37, 53), "bias": 37, "one": ()})
 WORLDS = (1, 2, 3, 4, 5, 8)

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
 
-from packing import Packed, one_tensor, pack
 from simulation import (
     Gradients,
     Simulation,
-    Source,
-    assert_ranks_agree,
     assert_same,
     gaussian,
     held,
     same_bits,
     specs_of,
-    sum_of,
 )
-from thinwire.errors import PlanError
-from thinwire.exchange.engine import Engine
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.plans.plan import dry_context
 
 SPECS = specs_of({"conv": (8, 3, 3, 3), "norm": 8, "fc": (37, 53), "bias": 37, "one": ()})
 MIXED = {"fc": "terngrad", "conv": "terngrad:block=64", "norm": "bf16", "*": "dense"}

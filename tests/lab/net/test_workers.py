@@ -21,7 +21,7 @@ def say(**row: Any) -> str:
 
 
 def run(*scripts: str, settle_s: float = 300.0) -> list[dict[str, Any]]:
-    """The rows of these shell scripts; when one has failed the others have `settle_s` to end by themselves."""
+    """The rows of these shell scripts; once one has failed, the others have `settle_s` to end."""
 
     def start(rank: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(["sh", "-c", scripts[rank]], start_new_session=True, **PIPES)

@@ -45,7 +45,6 @@ LAB_ROWS = (
     {"run"},
     {"bench", "simulated", "study", "figure5", "private"},
     {"claims"},
-    {"doctor"},
     {"cli"},
 )
 PRIVATE_NEEDS = {"errors", "texts", "cli"}  # of the core: private inference exchanges no gradients
@@ -113,12 +112,12 @@ def _own_targets(module: str, package: str = "thinwire") -> set[str]:
 def test_there_are_modules() -> None:
     assert {
         "exchange.engine",
-        "codecs.coders.terngrad",
+        "codecs.terngrad",
         "kernels.reference.ternary",
         "hooks.ddp",
     } <= imports().keys()
-    assert "codecs.coders.terngrad" in _own_targets("codecs.catalog")
-    assert "hooks.blame" in _own_targets("hooks.compressor")
+    assert "codecs.levels" in _own_targets("codecs.terngrad")
+    assert "hooks.failures" in _own_targets("hooks.compressor")
     assert "exchange.engine" in _own_targets("exchange.state")
 
 

@@ -37,8 +37,8 @@ def test_they_are_the_tables() -> None:
     [
         ("terngard", 'no codec "terngard": did you mean "terngrad"?'),
         ("gradiveq:8 >> qsdg:4", 'no codec "qsdg": did you mean "qsgd"?'),
-        ("topk:0.1 @ memory=resid", 'no memory "resid": did you mean "residual"?'),
-        ("topk:0.1 @ control=gard", 'no control "gard": did you mean "guard"?'),
+        ("topk:0.1 @ memory=resid", 'no feedback "resid": did you mean "residual"?'),
+        ("topk:0.1 @ control=gard", 'no schedule "gard": did you mean "guard"?'),
         ("topk:0.1 @ route=allgathr", 'no route "allgathr": did you mean "allgather"?'),
         ("ddp-fp61", 'no codec "ddp-fp61"'),
     ],
@@ -63,7 +63,7 @@ def test_right_names_pass_whatever_their_options() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("auto @ memory=residual", "auto chooses memory, route and control"),
+        ("auto @ memory=residual", "auto chooses feedback, route and schedule"),
         ("terngrad @ quality=safe", "quality=safe says what auto may take, and terngrad is no auto"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Private inference is a package of its own now, thinwire_private; this name goes with the next release."""
+"""The old name of thinwire_private, a package of its own now; this name goes with the next release."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from thinwire.errors import MissingPackageError
 
 
 def __getattr__(name: str) -> Any:
+    if name.startswith("__"):  # what inspect and doctest look for
+        raise AttributeError(f"module 'thinwire.private' has no attribute {name!r}")
     try:
         import thinwire_private
     except ImportError as error:

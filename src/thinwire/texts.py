@@ -175,21 +175,23 @@ def show_yes_or_no(value: bool) -> str:
     return "on" if value else "off"
 
 
-OPTIONS = ("memory", "route", "control", "bucket", "quality", "hierarchy")
-_EXAMPLE = '"topk:0.01 @ control=guard memory=none"'
+OPTIONS = ("feedback", "route", "schedule", "bucket", "quality", "hierarchy")
+FORMER = {"feedback": "memory", "schedule": "control"}  # what they were called, and still are in records
+_EXAMPLE = '"topk:0.01 @ schedule=guard feedback=none"'
 
 
 def split_options(text: str) -> tuple[str, dict[str, str]]:
     """The codec, and what is asked for behind "@", in words of the form option=value.
 
-    >>> split_options("topk:0.01 @ control=guard:patience=2 memory=none")
+    >>> split_options("topk:0.01 @ schedule=guard:patience=2 feedback=none")
     ('topk:0.01', {'control': 'guard:patience=2', 'memory': 'none'})
     """
     codec, at, rest = text.partition("@")
     given: dict[str, str] = {}
     for word in rest.split():
         name, equals, value = word.partition("=")
-        if name not in OPTIONS or not equals or not value:
+        name = FORMER.get(name, name)
+        if name not in (*OPTIONS, *FORMER.values()) or not equals or not value:
             raise CodecError(
                 f'"{text}": "{word}" behind @ does not fit: write option=value with one of '
                 f"{', '.join(OPTIONS)}, as in {_EXAMPLE}"

@@ -1,4 +1,4 @@
-"""A bucket's walk goes one way: the list in ARCHITECTURE.md is the one that happens."""
+"""The path of a bucket: the list in ARCHITECTURE.md is the one that happens, and it is short."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import pytest
 from walk import walk_of
 
 PAGE = Path(__file__).parents[2] / "ARCHITECTURE.md"
+MAX_FILES, MAX_FUNCTIONS = 25, 80  # of a bucket of plain terngrad
 # Calls that go back up, and why.
 BACK = {
-    ("hooks/worker.py", "hooks/compressor.py"),  # a queued job comes back on the worker's thread
-    ("hooks/worker.py", "hooks/failures.py"),  # so does who listens while DDP is in a collective of its own
-    ("hooks/compressor.py", "hooks/ddp.py"),  # the future that DDP waits for
-    (
-        "codecs/topk.py",
-        "codecs/coder.py",
-    ),  # what was selected is packed by a coder of that kind
-    ("groups/wrappers.py", "groups/wrappers.py"),  # a wrapper hands the act it counts back, to be started
+    ("hooks/worker.py", "hooks/buckets.py"),  # a queued job comes back on the worker's thread
+    ("hooks/worker.py", "hooks/compressor.py"),  # so does whoever waits for the queue
+    ("hooks/worker.py", "hooks/ddp.py"),  # the future that DDP waits for
+    ("codecs/levels.py", "codecs/terngrad.py"),  # what a coder does to rows, behind the packer they share
+    ("codecs/coder.py", "codecs/sign.py"),  # payloads that are decoded one by one, and added up
+    ("codecs/coder.py", "codecs/topk.py"),
+    ("codecs/coder.py", "codecs/rangefloat.py"),
 }
 
 
 def reading_order() -> list[str]:
-    """The paths in the list "The walk of a bucket", in order."""
-    walk = PAGE.read_text().partition("## The walk of a bucket")[2].partition("\n## ")[0]
+    """The paths in the list "The path of a bucket", in order."""
+    walk = PAGE.read_text().partition("## The path of a bucket")[2].partition("\n## ")[0]
     return re.findall(r"[\w/]+\.py", walk.partition("```")[2].partition("```")[0])
 
 
@@ -35,6 +35,12 @@ def test_every_call_goes_down_the_list(codec: str) -> None:
     missing = [module for module in walk.modules if module not in order]
     assert missing == [], "ARCHITECTURE.md does not name what a bucket passes through"
     assert set(walk.returns(order)) <= BACK
+
+
+def test_the_path_of_plain_terngrad_is_short() -> None:
+    walk = walk_of("terngrad")
+    assert len(walk.modules) <= MAX_FILES, walk.modules
+    assert len(walk.functions) <= MAX_FUNCTIONS, walk.functions
 
 
 def test_the_list_names_files_that_exist() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -24,9 +25,13 @@ def plan_of(codec: Any, options: dict[str, Any]) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("text", "codec", "options"),
     [
-        ("terngrad @ memory=residual", "terngrad", {"memory": "residual"}),
-        ("topk:0.01 @ memory=none route=allgather", "topk:0.01", {"memory": "none", "route": "allgather"}),
-        ("dct >> topk:0.1 @ control=steps:0=1/4=0.5", "dct >> topk:0.1", {"control": "steps:0=1/4=0.5"}),
+        ("terngrad @ feedback=residual", "terngrad", {"feedback": "residual"}),
+        (
+            "topk:0.01 @ feedback=none route=allgather",
+            "topk:0.01",
+            {"feedback": "none", "route": "allgather"},
+        ),
+        ("dct >> topk:0.1 @ schedule=steps:0=1/4=0.5", "dct >> topk:0.1", {"schedule": "steps:0=1/4=0.5"}),
         ("qsgd:4 @ hierarchy=2", "qsgd:4", {"hierarchy": 2}),
     ],
 )
@@ -38,7 +43,7 @@ def test_options_behind_at_are_those_of_compress(
 
 def of_pair_and_auto() -> tuple[str, str]:
     net = mlp()
-    state, _ = tw.ddp_hook("terngrad @ memory=residual", model=net)
+    state, _ = tw.ddp_hook("terngrad @ feedback=residual", model=net)
     with wrap(mlp(), "auto @ quality=exact") as it:
         assert it.compressor is not None
         fit(it.model, 2)
@@ -66,12 +71,16 @@ def test_without_a_codec_it_is_auto(teams: Teams) -> None:
 
 
 WRONG: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
-    "twice": ("topk:0.01 @ memory=none", {"memory": "residual"}, ["memory=", "behind @", "leave one out"]),
-    "twice the same": ("topk:0.01 @ memory=none", {"memory": "none"}, ["memory=", "leave one out"]),
-    "unknown": ("topk:0.01 @ memroy=none", {}, ['"memroy=none" behind @', "memory, route, control"]),
+    "twice": (
+        "topk:0.01 @ feedback=none",
+        {"feedback": "residual"},
+        ["feedback=", "behind @", "leave one out"],
+    ),
+    "twice the same": ("topk:0.01 @ feedback=none", {"feedback": "none"}, ["feedback=", "leave one out"]),
+    "unknown": ("topk:0.01 @ memroy=none", {}, ['"memroy=none" behind @', "feedback, route, schedule"]),
     "nothing": ("topk:0.01 @", {}, ["nothing stands behind @"]),
     "of DDP": ("topk:0.01 @ bucket=5", {}, ["bucket=5", "bucket_cap_mb=5", "DistributedDataParallel"]),
-    "in a rule": ({"*": "topk:0.01 @ memory=none"}, {}, ["behind @", "whole model", "memory="]),
+    "in a rule": ({"*": "topk:0.01 @ feedback=none"}, {}, ["behind @", "whole model", "feedback="]),
     "misspelt auto": ("atuo", {}, ['did you mean "auto"?']),
     "no rules": ({}, {}, ["no rules", '"*"']),
     "no such rule": ("terngrad", {"keep_dense": "lats"}, ['"lats" is no rule', "last"]),
@@ -100,3 +109,22 @@ def dense_layers(keep_dense: Any) -> list[str]:
 
 def test_one_word_to_keep_dense_may_be_a_text(teams: Teams) -> None:
     assert teams(2).run(dense_layers, "last")[0] == teams(2).run(dense_layers, ("last",))[0] != []
+
+
+def former_names() -> list[Any]:
+    """`memory=` and `control=` do what `feedback=` and `schedule=` do, with a warning; both are an error."""
+    model = DistributedDataParallel(mlp())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with tw.compress(model, "topk:0.05", memory="none", control="guard") as compressor:
+            plan = compressor.plan
+    told = [str(warning.message) for warning in caught if warning.category is DeprecationWarning]
+    both = failure_of(lambda: tw.compress(model, "topk:0.05", memory="none", feedback="none"))
+    return [{entry.memory for entry in plan.entries}, plan.control is not None, told, both.text]
+
+
+def test_the_former_names_work_for_one_more_release(teams: Teams) -> None:
+    for memories, has_schedule, told, both in teams(2).run(former_names):
+        assert (memories, has_schedule) == ({"none"}, True)
+        assert told == ["memory= is called feedback= now", "control= is called schedule= now"]
+        assert "memory= is the former name of feedback=" in both

@@ -87,7 +87,7 @@ def bad_call(codec: str, options: dict[str, Any]) -> Any:
     ("codec", "options", "sentence"),
     [
         ("auto", {"quality": "best"}, 'no quality "best": known are exact, safe'),
-        ("auto", {"memory": "residual"}, 'memory= belongs to a codec, and codec="auto" chooses those'),
+        ("auto", {"feedback": "residual"}, 'feedback= belongs to a codec, and codec="auto" chooses those'),
         ("terngrad", {"quality": "safe"}, 'quality= says what codec="auto" may take'),
     ],
 )

@@ -39,7 +39,7 @@ def different_names() -> Failure:
 
 def different_memories() -> Failure:
     memory = "none" if dist.get_rank() == 1 else "residual"
-    return failure_of(lambda: wrap(mlp(), "terngrad", memory=memory))
+    return failure_of(lambda: wrap(mlp(), "terngrad", feedback=memory))
 
 
 @pytest.mark.parametrize("work", [different_codecs, different_names, different_memories])
@@ -82,7 +82,7 @@ def refusals() -> dict[str, Failure]:
         "option": lambda: tw.compress(ddp, "terngrad:clop=2"),
         "route": lambda: tw.compress(ddp, "terngrad", route="allreduce"),
         "unknown route": lambda: tw.compress(ddp, "terngrad", route="carrier pigeon"),
-        "memory": lambda: tw.compress(ddp, "terngrad", memory="elephant"),
+        "feedback": lambda: tw.compress(ddp, "terngrad", feedback="elephant"),
         "keep_dense": lambda: tw.compress(ddp, "terngrad", keep_dense=("first",)),
         "no ddp": lambda: tw.compress(mlp(), "terngrad"),  # type: ignore[arg-type]
         "sparse": lambda: tw.ddp_hook("terngrad", model=sparse),
@@ -98,7 +98,7 @@ REFUSALS: dict[str, tuple[str, list[str]]] = {
     "option": ("CodecError", ["clop", "clip"]),
     "route": ("PlanError", ['"allreduce"', 'use route "sharded"']),
     "unknown route": ("PlanError", ['"carrier pigeon"', "allreduce, allgather, sharded"]),
-    "memory": ("PlanError", ['"elephant"', "none, residual"]),
+    "feedback": ("PlanError", ['"elephant"', "none, residual"]),
     "keep_dense": ("PlanError", ['"first"', "vector, small, embedding, last"]),
     "no ddp": ("PlanError", ["Sequential", "DistributedDataParallel(net)"]),
     "sparse": ("PlanError", ["0 has sparse gradients", "sparse=False"]),

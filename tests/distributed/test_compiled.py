@@ -18,7 +18,7 @@ STEPS = 3
 
 
 def eager() -> tuple[Tensor, dict[str, Any], list[str]]:
-    with wrap(mlp(), RULES, {"bucket_cap_mb": 25}, memory="residual") as it:
+    with wrap(mlp(), RULES, {"bucket_cap_mb": 25}, feedback="residual") as it:
         assert it.compressor is not None
         fit(it.model, STEPS)
         return it.parameters(), it.compressor.state_dict(), [e.spec.name for e in it.compressor.plan.entries]
@@ -29,7 +29,7 @@ def compiled(below: bool, state: list[dict[str, Any]]) -> tuple[Tensor, list[str
     net: Any = torch.compile(mlp(), backend="eager") if below else mlp()
     ddp: Any = DistributedDataParallel(net)
     given: Any = ddp if below else torch.compile(ddp, backend="eager")
-    with tw.compress(given, RULES, memory="residual") as compressor:
+    with tw.compress(given, RULES, feedback="residual") as compressor:
         fit(ddp, STEPS)
         compressor.load_state_dict(state[dist.get_rank()])
         parameters = torch.cat([p.detach().double().flatten() for p in ddp.parameters()])

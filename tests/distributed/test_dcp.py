@@ -22,7 +22,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "dgc": ("dgc:0.05,warmup=5", {}),
     "powersgd": ("powersgd:2", {"route": "sharded"}),
     "gradiveq": ("gradiveq:8", {"route": "sharded"}),
-    "guarded": ("topk:0.05", {"control": "steps:0=1/4=0.5"}),
+    "guarded": ("topk:0.05", {"schedule": "steps:0=1/4=0.5"}),
     "nodes": ("topk:0.05", {"hierarchy": 2}),
 }
 

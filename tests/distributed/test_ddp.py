@@ -29,15 +29,15 @@ RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
     "fp16": ("fp16", {}),
     "bf16": ("bf16", {}),
     "bf16 sharded": ("bf16", {"route": "sharded"}),
-    "bf16 residual": ("bf16", {"memory": "residual"}),
+    "bf16 residual": ("bf16", {"feedback": "residual"}),
     "terngrad": ("terngrad", {}),
     "terngrad all": ("terngrad", ALL),
     "terngrad 2bit blocks": ("terngrad:wire=2bit,block=64", ALL),
     "terngrad allgather": ("terngrad", {"route": "allgather"}),
-    "terngrad residual": ("terngrad", {"memory": "residual"}),
+    "terngrad residual": ("terngrad", {"feedback": "residual"}),
     "own scales": ("terngrad:scales=own", ALL),
-    "own scales residual": ("terngrad:scales=own", {"memory": "residual"}),
-    "dgc clipped as a whole": ("dgc:0.3,warmup=0", {"memory": "momentum:0.9,clip=5,norm=model", **ALL}),
+    "own scales residual": ("terngrad:scales=own", {"feedback": "residual"}),
+    "dgc clipped as a whole": ("dgc:0.3,warmup=0", {"feedback": "momentum:0.9,clip=5,norm=model", **ALL}),
     "clip chain": ("clip:2.5 >> ternary", {}),
     "rules": ({"2.*": "terngrad:clip=off", "*": "bf16"}, {}),
 }
@@ -112,7 +112,7 @@ def feature_with(feature: Feature, codec: str, options: dict[str, Any]) -> Tenso
     return feature(codec, **options)
 
 
-@pytest.mark.parametrize("options", [{}, {"memory": "residual"}], ids=["terngrad", "residual"])
+@pytest.mark.parametrize("options", [{}, {"feedback": "residual"}], ids=["terngrad", "residual"])
 @pytest.mark.parametrize("feature", FEATURES)
 def test_every_feature_keeps_ranks_together(teams: Teams, feature: Feature, options: dict[str, Any]) -> None:
     parameters = teams(3).run(feature_with, feature, "terngrad", {**options, **ALL})
@@ -120,7 +120,7 @@ def test_every_feature_keeps_ranks_together(teams: Teams, feature: Feature, opti
     assert torch.isfinite(parameters[0]).all()
 
 
-@pytest.mark.parametrize("options", [{}, {"memory": "residual"}], ids=["terngrad", "residual"])
+@pytest.mark.parametrize("options", [{}, {"feedback": "residual"}], ids=["terngrad", "residual"])
 def test_bits_do_not_depend_on_buckets_or_on_other_models(teams: Teams, options: dict[str, Any]) -> None:
     team = teams(3)
     split = team.run(feature_with, features.several_buckets, "terngrad", options)[0]
@@ -140,7 +140,7 @@ def test_an_emulated_link_changes_no_bits(teams: Teams) -> None:
 
 def in_parts(numel: int) -> Tensor:
     with parts_of(numel):
-        return features.one_bucket("terngrad", memory="residual", **ALL)
+        return features.one_bucket("terngrad", feedback="residual", **ALL)
 
 
 def test_bits_do_not_depend_on_parts(teams: Teams) -> None:
@@ -207,7 +207,7 @@ def scaled_steps(memory: str) -> tuple[list[bool], list[bool], Tensor, bool]:
     """GradScaler with one Inf on rank 1 in step 2; what was skipped, what was finite, how it ended."""
     net = mlp()
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=3)
-    with wrap(net, "terngrad", memory=memory, grad_scaler=scaler) as it:
+    with wrap(net, "terngrad", feedback=memory, grad_scaler=scaler) as it:
         assert it.compressor is not None
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         skipped, held_finite = [], []

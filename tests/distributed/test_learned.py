@@ -18,7 +18,7 @@ from thinwire.plans.policy import Model, Policy
 SHORT = "slice=32,sample=2,compress=3"
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "gradiveq": (f"gradiveq:4,{SHORT},layers=all", {}),
-    "gradiveq residual": (f"gradiveq:4,{SHORT},layers=all", {"memory": "residual"}),
+    "gradiveq residual": (f"gradiveq:4,{SHORT},layers=all", {"feedback": "residual"}),
     "gradiveq auto energy": (f"gradiveq:4,{SHORT},layers=all,order=auto,energy=0.9", {}),
     "gradiveq bf16": (f"gradiveq:4,{SHORT},layers=all >> bf16", {}),
     "gradiveq ternary": (f"gradiveq:4,{SHORT},layers=all >> ternary", {}),

@@ -36,7 +36,7 @@ def fit(it: Wrapped, first: int, last: int, silent_from: int | None = None) -> l
 
 
 def straight(codec: str, control: str) -> tuple[Tensor, list[float], dict[str, Any]]:
-    with wrap(mlp(), codec, control=control) as it:
+    with wrap(mlp(), codec, schedule=control) as it:
         strengths = fit(it, 0, 10)
         assert it.compressor is not None
         return it.parameters(), strengths, it.compressor.report().to_dict()
@@ -57,13 +57,13 @@ def test_all_ranks_alike(teams: Teams, codec: str) -> None:
 
 
 def halves(codec: str, control: str, gather: bool) -> tuple[Tensor, list[float]]:
-    with wrap(mlp(), codec, control=control) as it:
+    with wrap(mlp(), codec, schedule=control) as it:
         strengths = fit(it, 0, 5)
         assert it.compressor is not None
         state, weights = it.compressor.state_dict(gather=gather), it.model.module.state_dict()
     net = mlp()
     net.load_state_dict(weights)
-    with wrap(net, codec, control=control) as it:
+    with wrap(net, codec, schedule=control) as it:
         assert it.compressor is not None
         it.compressor.observe(math.nan)  # of a life before: loading ends it
         it.compressor.load_state_dict(state)
@@ -82,7 +82,7 @@ def test_stopped_and_resumed_gives_the_same_bits(teams: Teams, codec: str, gathe
 
 def silent(ddp: dict[str, Any]) -> list[Failure]:
     """What is raised first, and what later; later, DDP itself fails if it looks for unused parameters."""
-    it = wrap(mlp(), "topk:0.05", ddp, control="guard")
+    it = wrap(mlp(), "topk:0.05", ddp, schedule="guard")
     first = failure_of(lambda: fit(it, 0, 6, silent_from=2))
     return [first] if ddp else [first, failure_of(lambda: fit(it, 6, 7))]
 
@@ -111,7 +111,7 @@ def test_without_a_control_observe_does_nothing(teams: Teams) -> None:
 
 
 def nonsense() -> Failure:
-    with wrap(mlp(), "topk:0.05", control="guard") as it:
+    with wrap(mlp(), "topk:0.05", schedule="guard") as it:
         compressor = it.compressor
         assert compressor is not None
         failure = failure_of(lambda: compressor.observe(torch.zeros(3)))
@@ -126,7 +126,7 @@ def test_what_is_no_number_is_refused_by_observe_itself(teams: Teams) -> None:
 
 
 def no_strength() -> Failure:
-    return failure_of(lambda: wrap(mlp(), "terngrad", control="guard"))
+    return failure_of(lambda: wrap(mlp(), "terngrad", schedule="guard"))
 
 
 def test_a_codec_without_strength(teams: Teams) -> None:
@@ -137,7 +137,7 @@ def test_a_codec_without_strength(teams: Teams) -> None:
 
 def nameless() -> tuple[Tensor, float]:
     model = DistributedDataParallel(mlp(), bucket_cap_mb=0.01)
-    options: dict[str, Any] = {"keep_dense": ("vector", "small"), "control": "diminish:4"}
+    options: dict[str, Any] = {"keep_dense": ("vector", "small"), "schedule": "diminish:4"}
     state, hook = tw.ddp_hook("topk:0.05", **options)
     model.register_comm_hook(state, hook)
     for step in range(4):

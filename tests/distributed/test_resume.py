@@ -19,9 +19,9 @@ from thinwire.exchange.state import STATE_VERSION, opened
 FIRST, SECOND = 3, 4
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "terngrad": ("terngrad", {}),
-    "terngrad residual": ("terngrad", {"memory": "residual", "keep_dense": ()}),
-    "own scales residual": ("terngrad:scales=own", {"memory": "residual"}),
-    "bf16 residual sharded": ("bf16", {"memory": "residual", "route": "sharded"}),
+    "terngrad residual": ("terngrad", {"feedback": "residual", "keep_dense": ()}),
+    "own scales residual": ("terngrad:scales=own", {"feedback": "residual"}),
+    "bf16 residual sharded": ("bf16", {"feedback": "residual", "route": "sharded"}),
     "qsgd": ("qsgd:4", {}),
     "sign": ("sign", {}),
     "topk": ("topk:0.05", {}),

@@ -69,7 +69,7 @@ def test_a_memory_can_be_chosen_and_dense_tensors_need_none() -> None:
         "fc2.weight": "none",
         "fc2.bias": "none",
     }
-    with pytest.raises(PlanError, match='there is no memory "elephant": known are none, residual'):
+    with pytest.raises(PlanError, match='there is no feedback "elephant": known are none, residual'):
         plan(memory="elephant")
 
 

@@ -1,4 +1,4 @@
-"""Message: one predicted message of a protocol; lists of them are what every cost is summed from."""
+"""ProtocolMessage: one predicted message of a protocol; lists of them are what every cost is summed from."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class WireTraffic:
 def traffic(messages: Iterable[ProtocolMessage], before: int | None = None) -> WireTraffic:
     """The sum of some messages; `before` is who sent the last message before them.
 
-    >>> traffic([Message(CLIENT, 10), Message(CLIENT, 10), Message(SERVER, 1)])
-    Traffic(from_server_bytes=13, from_client_bytes=44, frames=3, flights=2)
+    >>> traffic([ProtocolMessage(CLIENT, 10), ProtocolMessage(CLIENT, 10), ProtocolMessage(SERVER, 1)])
+    WireTraffic(from_server_bytes=13, from_client_bytes=44, frames=3, flights=2)
     """
     sent, frames, flights = [0, 0], 0, 0
     for message in messages:
@@ -87,8 +87,10 @@ def traffic(messages: Iterable[ProtocolMessage], before: int | None = None) -> W
 def hops(messages: Iterable[ProtocolMessage], before: int | None = None) -> int:
     """One-way latencies that messages wait for: flights, but two messages that cross count once.
 
-    >>> hops([*crossing((10, 10)), Message(CLIENT, 1)]), hops([Message(CLIENT, 1), Message(SERVER, 1)])
-    (2, 2)
+    >>> hops([*crossing((10, 10)), ProtocolMessage(CLIENT, 1)])
+    2
+    >>> hops([ProtocolMessage(CLIENT, 1), ProtocolMessage(SERVER, 1)])
+    2
     """
     count = 0
     for message in messages:

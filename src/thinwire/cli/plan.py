@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from thinwire.cli.forecast import SMALL, Asked, added_models, network_asked, print_forecast
 from thinwire.cli.table import format_table
 from thinwire.codecs.catalog import check_codec_names
-from thinwire.texts import CONTROLS, MEMORIES, ROUTES, check_name, split_options
+from thinwire.texts import CONTROLS, FORMER, MEMORIES, ROUTES, check_name, split_options
 
 if TYPE_CHECKING:
     import thinwire as tw
 
-HEADS = ("tensor", "elements", "bytes", "share", "codec", "memory", "route", "why")
+HEADS = ("tensor", "elements", "bytes", "share", "codec", "feedback", "route", "why")
 ABOUT = """Show what would travel for a model; with a cluster, what a step would take, codec by codec.
 
 Without any option of the forecast: codec, memory, route and exact bytes of every tensor."""
@@ -83,9 +83,10 @@ def print_tensors(model: str, codec: str, workers: int, as_json: bool) -> None:
     """Codec, memory, route and exact bytes for every tensor of a model."""
     text, options = split_options(codec)
     check_codec_names(text)
-    for what, known in (("memory", MEMORIES), ("route", ROUTES), ("control", CONTROLS)):
-        if options.get(what) is not None:
-            check_name(what, options[what], known)
+    for what, known in (("feedback", MEMORIES), ("route", ROUTES), ("schedule", CONTROLS)):
+        asked = options.get(FORMER.get(what, what))
+        if asked is not None:
+            check_name(what, asked, known)
     import thinwire as tw
     from thinwire.plans.plan import mean_bytes
 

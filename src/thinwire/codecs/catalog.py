@@ -73,7 +73,7 @@ def check_codec_names(text: str) -> None:
     if "@" in text:
         raise CodecError(
             f'codec "{text}": options behind @ are for the whole model, and here is one of several codecs: '
-            "leave them out and pass memory=, route= or control= to compress"
+            "leave them out and pass feedback=, route= or schedule= to compress"
         )
     for part in text.split(">>"):
         name = first_word(part)

@@ -85,7 +85,7 @@ def memory_name(text: str) -> str:
 
 def _read(text: str) -> tuple[FeedbackKind, Any]:
     name = memory_name(text)
-    check_name("memory", text, MEMORIES)
+    check_name("feedback", text, MEMORIES)
     kind, where = MEMORIES[name], f'memory "{text}"'
     texts = option_texts(text.partition(":")[2], kind.bare, name, where)
     return kind, kind.options(**read_options(kind.options, texts, f"{where}: {name}"))

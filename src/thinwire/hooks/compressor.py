@@ -70,27 +70,23 @@ class Compressor:
             self._named, self._optimizer = module is not None, KnownOptimizer(planner.names)
             if optimizer is not None:
                 self._want_names("optimizer=")
-                self._optimizer.refuse_another(optimizer)
-                self._optimizer.check(optimizer, planner.asked)
+                self._optimizer.check_own(optimizer, planner.asked)
             drift = drift_check(group, module, check_every, on_drift)
             stage = CONNECT
             group.connect()
             stage = COMPARE
             either = SwitchableNode(nodes, device) if nodes.per_node != self.hierarchy.per_node else None
             self.node: Node = either or node_of(self.hierarchy, planner.asked, device)
-            kernels_here = pick(device, kernels)
-            self.engine = Engine(planner.asked, self.hierarchy.leaders(), device, seed, kernels_here)
+            self.engine = Engine(planner.asked, self.hierarchy.leaders(), device, seed, pick(device, kernels))
         except Exception as error:
             explained = explain(error, stage, group)
             group.close()
             raise explained from (None if explained is error else error)
-        if module is not None:
-            planner.warn()
+        planner.warn()
         self.queue = BucketQueue(self.engine, self.node, group, planner, self._optimizer, drift, loss_scale)
         self._release_with(self)
         if quality is not None and module is not None:
-            model = Model.of(module)
-            self.queue.auto = self._selector(quality, model, nodes, either, can_pass, about_quality)
+            self.queue.auto = self._selector(quality, module, nodes, either, can_pass, about_quality)
 
     @property
     def auto(self) -> AutoSelector | None:
@@ -268,7 +264,7 @@ class Compressor:
     def _selector(
         self,
         quality: str,
-        model: Model,
+        module: nn.Module,
         nodes: Hierarchy,
         either: SwitchableNode | None,
         can_pass: bool,
@@ -276,6 +272,7 @@ class Compressor:
     ) -> AutoSelector:
         """What selects the codec of an auto run; it must not hold the compressor."""
         engine, node, group, layouts = self.engine, self.node, self.group, list[Layout]()
+        model = Model.of(module)
         plan_of = plans_of_auto(self.policy, model, nodes)
         survey = Profiler(engine.group, group, either, self.device, model, layouts)
         helm = GroupActions(

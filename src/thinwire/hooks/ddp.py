@@ -24,10 +24,11 @@ from thinwire.hooks.failures import explain
 from thinwire.hooks.guard import guard
 from thinwire.hooks.optimizer import quality_by
 from thinwire.plans.policy import KEEP_DENSE, MIN_NUMEL, Policy
-from thinwire.texts import read_hierarchy, split_options
+from thinwire.texts import FORMER, read_hierarchy, split_options
 
 # No `from __future__ import annotations` here: DDP compares the annotations of a hook with the real classes.
 CodecChoice = CodecLike | Mapping[str, CodecLike]
+_CODECS_OWN = ("feedback", "route", "schedule")  # what belongs to a codec, and auto chooses with it
 Hook = Callable[[Compressor, GradBucket], torch.futures.Future[torch.Tensor]]
 
 
@@ -79,6 +80,7 @@ def ddp_hook(
     """
     model = _uncompiled(model)
     module = model.module if isinstance(model, DistributedDataParallel) else model
+    options = _by_former_names(options)
     link = options.pop("link", None)
     group = _group(process_group, link)
     try:
@@ -107,9 +109,9 @@ def compress(
     *,
     quality: str | None = None,
     optimizer: torch.optim.Optimizer | None = None,
-    memory: str | None = None,
+    feedback: str | None = None,
     route: str | None = None,
-    control: str | None = None,
+    schedule: str | None = None,
     keep_dense: str | Iterable[str] = KEEP_DENSE,
     min_numel: int = MIN_NUMEL,
     seed: int = 0,
@@ -120,6 +122,8 @@ def compress(
     on_drift: str = "raise",
     hierarchy: str | int | None = None,
     total_steps: int | None = None,
+    memory: str | None = None,
+    control: str | None = None,
 ) -> Compressor:
     """Makes a DDP model send compressed gradients; nothing else in the training script changes.
 
@@ -128,7 +132,7 @@ def compress(
     - `model`: what DistributedDataParallel made, or torch.compile of that.
     - `codec`: "auto" measures the link, the step and the codecs in the first steps and takes what is
       quickest, plain DDP included; auto.md. Or one by name, as a text ("terngrad", "terngrad:clip=off",
-      "topk:0.01 >> fp16", "topk:0.01 @ memory=none" with options of this function behind the @), an object
+      "topk:0.01 >> fp16", "topk:0.01 @ feedback=none" with options of this function behind the @), an object
       (TernGrad(clip=2.0), TopK(0.01) >> Cast("fp16")), a class of your own by its path
       ("mymodule.MyCodec:4"), or patterns with codecs ({"fc*": "terngrad", "*": "dense"}); codecs.md.
     - `quality`: what "auto" may take: "exact" (nothing but plain DDP), "safe", "balanced" or "aggressive".
@@ -136,14 +140,14 @@ def compress(
       others and without one; docs/how-to/auto.md.
     - `keep_dense`: which tensors stay dense unless a pattern other than "*" names them: any of "vector"
       (norms, biases), "small", "embedding", "last" (layer). `min_numel`: below so many elements is small.
-    - `memory`: what holds back what is not sent: "none", "residual" (error feedback), "momentum" (DGC's; with
-      options: "momentum:0.9,nesterov=on"), "ef21". None: the one that the codec asks for.
+    - `feedback`: error feedback, which holds back what is not sent: "none", "residual", "momentum" (DGC's;
+      with options: "momentum:0.9,nesterov=on"), "ef21". None: the one that the codec asks for.
     - `route`: how payloads travel and merge: "allreduce", "allgather" or "sharded". None: the codec's.
     - `hierarchy`: raw means inside a node, compressed exchange between nodes: "auto" (a host is a node), how
       many workers a node has, or "off" (every worker exchanges). hierarchy.md. None: "off". To codec
       "auto" it says who shares a node, and not that nodes are used; None: who shares a host, if all hosts
       have equally many workers.
-    - `control`: how strong the codec is over time: "guard", "diminish", "epochs:0=1/5=0.5", "steps:...".
+    - `schedule`: the compression level over time: "guard", "diminish", "epochs:0=1/5=0.5", "steps:...".
       None: always as it was asked for. Most need `Compressor.observe` once a step; docs/how-to/schedules.md.
 
     How it runs:
@@ -158,37 +162,21 @@ def compress(
       `thinwire doctor` lists, such as "cpu-avx2". All give the same bits.
     - `link`: makes thinwire's own traffic as slow as this `Link`, to try out a network that is not there.
 
+    `memory` and `control` are the former names of `feedback` and `schedule`, for one more release.
+
     >>> compressor = compress(ddp_model)                        # doctest: +SKIP
     >>> loss.backward(); optimizer.step()                       # doctest: +SKIP
     >>> print(compressor.report())                              # doctest: +SKIP
     """
+    options = {name: value for name, value in locals().items() if name not in ("model", "codec")}
     model = _uncompiled(model)
     if not isinstance(model, DistributedDataParallel):
         raise PlanError(
             f"compress takes a DistributedDataParallel model, not {type(model).__name__}: wrap it first, "
             "model = DistributedDataParallel(net)"
         )
-    state, comm_hook = ddp_hook(
-        codec,
-        model=model,
-        process_group=model.process_group,
-        device=model.device if isinstance(model.device, torch.device) else next(model.parameters()).device,
-        quality=quality,
-        optimizer=optimizer,
-        memory=memory,
-        route=route,
-        control=control,
-        keep_dense=keep_dense,
-        min_numel=min_numel,
-        seed=seed,
-        grad_scaler=grad_scaler,
-        link=link,
-        kernels=kernels,
-        check_every=check_every,
-        on_drift=on_drift,
-        hierarchy=hierarchy,
-        total_steps=total_steps,
-    )
+    own = model.device if isinstance(model.device, torch.device) else next(model.parameters()).device
+    state, comm_hook = ddp_hook(codec, model=model, process_group=model.process_group, device=own, **options)
     try:
         model.register_comm_hook(state, comm_hook)
     except RuntimeError as error:
@@ -206,6 +194,19 @@ def _uncompiled(model: Any) -> Any:
     return getattr(model, "_orig_mod", model)
 
 
+def _by_former_names(options: dict[str, Any]) -> dict[str, Any]:
+    """Options under the names that the engine knows; the former public ones are deprecated."""
+    given = dict(options)
+    for name, former in FORMER.items():
+        value, old = given.pop(name, None), given.pop(former, None)
+        if value is not None and old is not None:
+            raise PlanError(f"{former}= is the former name of {name}=, and both are given: leave it out")
+        if old is not None:
+            warnings.warn(f"{former}= is called {name}= now", DeprecationWarning, stacklevel=4)
+        given[former] = old if value is None else value
+    return given
+
+
 def _asked(codec: CodecChoice, options: dict[str, Any]) -> CodecChoice:
     """The codec without what stands behind "@" in its text, which joins the options."""
     if not isinstance(codec, str):
@@ -218,7 +219,8 @@ def _asked(codec: CodecChoice, options: dict[str, Any]) -> CodecChoice:
                 f"bucket_cap_mb={value} to DistributedDataParallel"
             )
         if options.get(name) is not None:
-            raise PlanError(f'"{codec}": {name}= is given behind @ and as an argument: leave one out')
+            public = next((now for now, former in FORMER.items() if former == name), name)
+            raise PlanError(f'"{codec}": {public}= is given behind @ and as an argument: leave one out')
         options[name] = read_hierarchy(value) if name == "hierarchy" else value
     return text
 
@@ -231,7 +233,7 @@ def _auto(codec: CodecChoice, options: dict[str, Any], module: nn.Module | None)
         if options.get("hierarchy") is None:
             options["hierarchy"] = OFF
         return codec
-    given = [name for name in ("memory", "route", "control") if options.get(name) is not None]
+    given = [name for name in _CODECS_OWN if options.get(FORMER.get(name, name)) is not None]
     if given:
         raise PlanError(f'{given[0]}= belongs to a codec, and codec="auto" chooses those: leave it out')
     if module is None:

@@ -198,7 +198,10 @@ def quality_by(optimizer: Optimizer | None) -> tuple[str, str]:
         name = type(optimizer).__name__
         return qualities.DEFAULT, f'quality "{qualities.DEFAULT}": what codecs do to {name} was not studied'
     quality = qualities.default_quality(family)
-    return quality, f'quality "{quality}": its codecs keep their accuracy under {family} (accuracy.md)'
+    return (
+        quality,
+        f'quality "{quality}": its codecs keep their accuracy under {family} (docs/background/accuracy.md)',
+    )
 
 
 class KnownOptimizer:
@@ -210,13 +213,14 @@ class KnownOptimizer:
         self._rates: LearningRates | None = None
         self.settled = False  # somebody looked whether the optimizer applies momentum again
 
-    def refuse_another(self, optimizer: Optimizer) -> None:
-        """Raises if the optimizer updates nothing of this model."""
+    def check_own(self, optimizer: Optimizer, plan: Plan) -> None:
+        """As `check`; raises too if the optimizer updates nothing of this model."""
         if not any(id(p) in self._names for group in optimizer.param_groups for p in group["params"]):
             raise PlanError(
                 f"optimizer= ({type(optimizer).__name__}) updates no parameter of this model: pass the "
                 "one that does, made with model.parameters()"
             )
+        self.check(optimizer, plan)
 
     def check(self, optimizer: Optimizer, plan: Plan) -> None:
         """Raises if momentum would be applied twice; from here on its learning rates are known."""

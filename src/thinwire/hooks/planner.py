@@ -34,13 +34,15 @@ class Planner:
             self.asked = Plan.empty(policy, self._nodes, control, self._per_node)
         else:
             self.asked = self._plan(Model.of(module))
+        self._whole = module is not None
         self.names = {} if module is None else parameter_names(module)
         self._known = {entry.spec.name for entry in self.asked.entries}
         self._layouts: dict[tuple[int, ...], Layout] = {}  # by identity: DDP hands over the same tensors
 
     def warn(self) -> None:
         """Says which options do nothing for this model, once that is certain."""
-        warn_idle(self.asked, self._policy)
+        if self._whole:
+            warn_idle(self.asked, self._policy)
 
     def layout(self, parameters: list[Tensor]) -> tuple[Layout, Plan | None]:
         """The layout of a bucket with these tensors end to end; a plan for those that have none yet."""

@@ -46,7 +46,7 @@ def make_control(text: str | None) -> Schedule[Any] | None:
     if text is None or text.strip() == CONSTANT:
         return None
     name, _, rest = (piece.strip() for piece in text.partition(":"))
-    check_name("control", text, (CONSTANT, *CONTROLS))
+    check_name("schedule", text, (CONSTANT, *CONTROLS))
     kind, place = CONTROLS[name], f'control "{text}"'
     items = [_named(item.strip(), kind.bare) for item in rest.split(",")]
     texts = option_texts(",".join(items), kind.bare, name, place)

@@ -76,3 +76,13 @@ def test_the_old_name_still_works_and_warns() -> None:
         assert thinwire.private.Client is thinwire_private.Client
     with pytest.warns(DeprecationWarning, match="thinwire_private"):
         assert thinwire.private.Server is thinwire_private.Server
+    with pytest.raises(AttributeError):
+        _ = thinwire.private.__wrapped__
+
+
+def test_the_old_name_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import thinwire.private
+
+    monkeypatch.setitem(sys.modules, "thinwire_private", None)
+    with pytest.raises(MissingPackageError, match="pip install thinwire-private"):
+        _ = thinwire.private.Client

@@ -119,10 +119,8 @@ def pareto(
         grid_schedule,
         plan_for,
         same_training,
-        with_current_bytes,
     )
 
-    name = net or DEFAULTS.get(task, "")
     length, float_length = grid_schedule(task, epochs).epochs, float_schedule(task, float_epochs).epochs
     if recorded:
         known = [{**line["settings"], **line["result"]} for line in RECORDS.read()]
@@ -132,18 +130,23 @@ def pareto(
         widths = parse_widths(weights), parse_widths(activations)
         beside = None if searched is None else _words(searched)
         with progress(json) as tell:
-            plan = plan_for(task, net, data)
-            study = AccuracyStudy(plan, *runs, *widths, sensitivity, beside, models, tell=tell)
+            study = AccuracyStudy(
+                plan_for(task, net, data), *runs, *widths, sensitivity, beside, models, tell=tell
+            )
             rows = list(study.run(print_row if json else lambda _: None))
-    _show_pareto(
-        [with_current_bytes(row) for row in rows], task, name, docs / f"private-pareto-{task}.svg", json
-    )
+    _show_pareto(rows, task, net or DEFAULTS.get(task, ""), docs / f"private-pareto-{task}.svg", json)
 
 
 def _show_pareto(rows: list[dict[str, Any]], task: str, name: str, path: Path, json: bool) -> None:
-    from thinwire_lab.private.study import pareto_picture, pareto_points, pareto_table, pareto_verdict
+    from thinwire_lab.private.study import (
+        pareto_picture,
+        pareto_points,
+        pareto_table,
+        pareto_verdict,
+        with_current_bytes,
+    )
 
-    found = pareto_points(rows, task, name)
+    found = pareto_points([with_current_bytes(row) for row in rows], task, name)
     pareto_picture(found, f"{name} on {task}: accuracy against private bytes", path)
     if json:
         print_row({"row": "verdict", "verdict": pareto_verdict(found), "picture": str(path)})

@@ -54,7 +54,7 @@ class DemoResult:
 
     @property
     def matches(self) -> bool:
-        """Whether every prediction and every byte was as foretold."""
+        """Whether every prediction equals the plaintext one and every byte was predicted."""
         whole = total(self.entries)
         return self.mismatches == 0 and whole.predicted_bytes == whole.measured_bytes
 
@@ -74,6 +74,75 @@ class DemoResult:
             "tcp_bytes": self.tcp_bytes,
             "seconds": round(self.seconds, 3),
         }
+
+
+def run_demo(
+    images: int, variant: str, model: Path | None, out: Path, command: str, say: Say, step: Step
+) -> tuple[DemoResult, Path]:
+    """Train or read a model, predict privately, compare with the plaintext, write the page."""
+    start = time.perf_counter()
+    if model is None:
+        say(f"training a CNN on digits with {BITS} integers ...")
+    graph = trained_digits() if model is None else read_twq(model).graph
+    x, labels = digits_test(images)
+    say(f"{len(x)} private predictions between two processes, protocols: {variant}")
+    with tempfile.TemporaryDirectory() as folder:
+        run = run_parties(
+            Path(folder),
+            graph,
+            x,
+            BenchServer("", variant),
+            BenchClient("", "", ""),
+            tell=lambda row: _progress(row, step),
+        )
+    outcome = DemoResult(
+        title=f"{len(x)} private predictions on digits",
+        network=f"{graph.name}, {graph.macs:,} multiplications, {graph.relus:,} ReLUs an image",
+        variant=variant,
+        images=len(x),
+        mismatches=run.client["mismatches"],
+        correct=int((predict(graph, x) == labels).sum()),
+        entries=run.entries,
+        handshake_bytes=run.client["handshake_bytes"],
+        tcp_bytes=run.client["tcp_bytes"],
+        seconds=time.perf_counter() - start,
+        command=command,
+    )
+    folder_out = out / time.strftime("private-demo-%Y%m%d-%H%M%S")
+    write_page(outcome, folder_out / "report.html")
+    return outcome, folder_out
+
+
+def _progress(row: Row, step: Step) -> None:
+    if row["row"] == "query":
+        step(row["done"], row["of"], "private predictions")
+
+
+def trained_digits(bits: str = BITS, seed: int = 0) -> Graph:
+    """A digits network in a few seconds."""
+    import torch
+
+    from thinwire_lab.private.study import float_schedule, grid_schedule, load_pictures
+    from thinwire_private.train.fit import fit
+    from thinwire_private.train.qnet import QNet
+    from thinwire_private.train.run import export
+
+    pictures = load_pictures("digits")
+    torch.set_num_threads(1)  # so small a network only loses by more
+    torch.manual_seed(seed)
+    net = QNet(build("digits", read_bits(bits)))
+    fit(net, pictures, float_schedule("digits", EPOCHS[0]), seed)
+    net.quantize(pictures.x[:256])
+    fit(net, pictures, grid_schedule("digits", EPOCHS[1]), seed)
+    return export(net)
+
+
+def digits_test(images: int | None = None) -> tuple[IntArray, IntArray]:
+    """The first pictures of the digits test set, and their labels."""
+    from thinwire_lab.data import load_task
+
+    test = load_task("digits").test
+    return test.x[:images].astype(np.int64), test.y[:images].astype(np.int64)
 
 
 def entry_rows(entries: Sequence[CostEntry]) -> Cells:
@@ -205,72 +274,3 @@ def _figures(entry: CostEntry) -> list[str]:
         f"{entry.flights:,}",
         f"{entry.seconds:.3f}",
     ]
-
-
-def run_demo(
-    images: int, variant: str, model: Path | None, out: Path, command: str, say: Say, step: Step
-) -> tuple[DemoResult, Path]:
-    """Train or read a model, predict privately, compare with the plaintext, write the page."""
-    start = time.perf_counter()
-    if model is None:
-        say(f"training a CNN on digits with {BITS} integers ...")
-    graph = trained_digits() if model is None else read_twq(model).graph
-    x, labels = digits_test(images)
-    say(f"{len(x)} private predictions between two processes, protocols: {variant}")
-    with tempfile.TemporaryDirectory() as folder:
-        run = run_parties(
-            Path(folder),
-            graph,
-            x,
-            BenchServer("", variant),
-            BenchClient("", "", ""),
-            tell=lambda row: _progress(row, step),
-        )
-    outcome = DemoResult(
-        title=f"{len(x)} private predictions on digits",
-        network=f"{graph.name}, {graph.macs:,} multiplications, {graph.relus:,} ReLUs an image",
-        variant=variant,
-        images=len(x),
-        mismatches=run.client["mismatches"],
-        correct=int((predict(graph, x) == labels).sum()),
-        entries=run.entries,
-        handshake_bytes=run.client["handshake_bytes"],
-        tcp_bytes=run.client["tcp_bytes"],
-        seconds=time.perf_counter() - start,
-        command=command,
-    )
-    folder_out = out / time.strftime("private-demo-%Y%m%d-%H%M%S")
-    write_page(outcome, folder_out / "report.html")
-    return outcome, folder_out
-
-
-def trained_digits(bits: str = BITS, seed: int = 0) -> Graph:
-    """A digits network in a few seconds."""
-    import torch
-
-    from thinwire_lab.private.study import float_schedule, grid_schedule, load_pictures
-    from thinwire_private.train.fit import fit
-    from thinwire_private.train.qnet import QNet
-    from thinwire_private.train.run import export
-
-    pictures = load_pictures("digits")
-    torch.set_num_threads(1)  # so small a network only loses by more
-    torch.manual_seed(seed)
-    net = QNet(build("digits", read_bits(bits)))
-    fit(net, pictures, float_schedule("digits", EPOCHS[0]), seed)
-    net.quantize(pictures.x[:256])
-    fit(net, pictures, grid_schedule("digits", EPOCHS[1]), seed)
-    return export(net)
-
-
-def digits_test(images: int | None = None) -> tuple[IntArray, IntArray]:
-    """The first pictures of the digits test set, and their labels."""
-    from thinwire_lab.data import load_task
-
-    test = load_task("digits").test
-    return test.x[:images].astype(np.int64), test.y[:images].astype(np.int64)
-
-
-def _progress(row: Row, step: Step) -> None:
-    if row["row"] == "query":
-        step(row["done"], row["of"], "private predictions")

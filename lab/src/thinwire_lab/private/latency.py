@@ -129,8 +129,8 @@ class ShapedLink:
     def read(text: str) -> ShapedLink:
         """From a text: rate and round trip in ms.
 
-        >>> Link.read("320mbit/2"), Link.read("unshaped/80")
-        (Link(rate='320mbit', round_trip_ms=2), Link(rate=None, round_trip_ms=80))
+        >>> ShapedLink.read("320mbit/2"), ShapedLink.read("unshaped/80")
+        (ShapedLink(rate='320mbit', round_trip_ms=2), ShapedLink(rate=None, round_trip_ms=80))
         """
         rate, _, trip = text.partition("/")
         if not trip.isdigit():

@@ -28,7 +28,7 @@ Column = tuple[str, Callable[[Row], str]]
 class BenchRecords:
     """The lines of one bench in one file.
 
-    >>> Records("ladder").path.as_posix()
+    >>> BenchRecords("ladder").path.as_posix()
     'docs/records/private-ladder.jsonl'
     """
 

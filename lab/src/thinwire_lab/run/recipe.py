@@ -12,7 +12,16 @@ import thinwire as tw
 from thinwire.auto.qualities import DENSE, QUALITIES, candidates
 from thinwire.codecs.catalog import AUTO, check_codec_names
 from thinwire.errors import LabError
-from thinwire.texts import CONTROLS, MEMORIES, ROUTES, check_name, first_word, read_hierarchy, split_options
+from thinwire.texts import (
+    CONTROLS,
+    FORMER,
+    MEMORIES,
+    ROUTES,
+    check_name,
+    first_word,
+    read_hierarchy,
+    split_options,
+)
 
 DDP, DDP_FP16, DDP_POWERSGD = "ddp", "ddp-fp16", "ddp-powersgd"  # PyTorch's own exchange
 OPTIMIZERS = ("sgd", "adam", "adamw")
@@ -38,7 +47,7 @@ class CodecChoice:
             raise LabError(f"hierarchy={self.hierarchy} must be auto, off, or how many workers a node has")
         if self.is_auto and (self.memory or self.route or self.control):
             raise LabError(
-                "auto chooses memory, route and control with the codec: quality= and hierarchy= fit"
+                "auto chooses feedback, route and schedule with the codec: quality= and hierarchy= fit"
             )
         if self.quality is not None and not self.is_auto:
             raise LabError(f"quality={self.quality} says what auto may take, and {self.codec} is no auto")
@@ -57,8 +66,8 @@ class CodecChoice:
         """Refuses a misspelt name without waiting for torch; options are checked where the codec is made."""
         if not self.is_pytorch and not self.is_auto:
             check_codec_names(self.codec)
-        for what, known in (("memory", MEMORIES), ("route", ROUTES), ("control", CONTROLS)):
-            text = getattr(self, what)
+        for what, known in (("feedback", MEMORIES), ("route", ROUTES), ("schedule", CONTROLS)):
+            text = getattr(self, FORMER.get(what, what))
             if text is not None:
                 check_name(what, text, known)
 

@@ -145,7 +145,7 @@ class RequestKind(IntEnum):
 class Request:
     """An act, for a batch of pictures.
 
-    >>> len(Request(Act.QUERY, 16).to_bytes())
+    >>> len(Request(RequestKind.QUERY, 16).to_bytes())
     8
     """
 

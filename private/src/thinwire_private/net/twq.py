@@ -135,13 +135,8 @@ def from_facts(facts: Any) -> Graph:
         ) from error
 
 
-def digest(graph: Graph) -> bytes:
-    """SHA-256 of the public part: equal on both sides if and only if they are about to run the same graph."""
-    return hashlib.sha256(canonical(to_facts(graph))).digest()
-
-
 def canonical(facts: Any) -> bytes:
-    """JSON with one way of writing everything."""
+    """JSON with one way of writing everything: two parties compare these bytes."""
     return json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
 
 

@@ -38,15 +38,6 @@ def native() -> ModuleType:
     return module
 
 
-def native_problem() -> str | None:
-    """What is missing, or None when all is there."""
-    try:
-        native()
-    except MissingError as error:
-        return str(error)
-    return None
-
-
 def derive(session: bytes, label: str, *parts: bytes) -> bytes:
     """64 bytes bound to the session, the label and the parts; lengths are hashed too, so nothing can
     slide."""

@@ -31,67 +31,6 @@ CHECKED = 100  # test pictures on which the exported integers are compared with 
 SINGLE_BITS = 24  # single precision holds every integer of this many bits
 
 
-@torch.no_grad()
-def export(net: QNet, acc_rule: str = WORST) -> Graph:
-    """The graph with the net's integers: weights, biases, and shifts from the exponents."""
-    if not net.quantized:
-        raise ModelError("the network still has float activations: quantize it before it is exported")
-    exponents = {net.graph.input.name: net.graph.input.exponent}
-    nodes: list[GraphNode] = []
-    for node in net.graph:
-        given = [exponents[source] for source in node.sources]
-        made, exponent = _node(net, node, given) if given else (node, net.graph.input.exponent)
-        exponents[node.name] = exponent
-        nodes.append(made)
-    return replace(net.graph, nodes=fit_accumulators(nodes, acc_rule), acc_rule=acc_rule)
-
-
-def _node(net: QNet, node: GraphNode, given: list[int]) -> tuple[GraphNode, int]:
-    match node:
-        case Weighted():
-            layer = net.layer(node.name)
-            exponent = layer.quantizer.exponent()
-            weight = _integers(layer.weight, exponent, *layer.quantizer.range(node.weight_bits))
-            limit = bias_limit(node)
-            bias = _integers(layer.bias, given[0] + exponent, -limit, limit)
-            return replace(node, weight=weight, bias=bias), given[0] + exponent
-        case Requant():
-            exponent = net.step(node.name).exponent(given[0])
-            return replace(node, shift=given[0] - exponent), exponent
-        case Add():
-            exponent = max(given)
-            return replace(node, shifts=(exponent - given[0], exponent - given[1])), exponent
-        case SumPool():
-            return node, given[0] + pool_exponent(node)
-        case Output():
-            return replace(node, exponent=given[0]), given[0]
-        case _:
-            return node, given[0]
-
-
-def _integers(values: Tensor, exponent: int, low: int, high: int) -> IntArray:
-    rounded = (values * 2.0**exponent + 0.5).floor().clamp(low, high)
-    return rounded.double().numpy().astype(np.int64)
-
-
-def save_weights(net: QNet, path: Path) -> None:
-    """Write the weights of a floating-point network."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(net.state_dict(), path)
-
-
-def load_weights(net: QNet, path: Path) -> None:
-    """Read weights that `save_weights` wrote for the same network; nothing in the file is executed."""
-    try:
-        net.load_state_dict(torch.load(path, weights_only=True))
-    except FileNotFoundError as error:
-        raise ModelError(f"{path} does not exist: name a file that --keep-float wrote") from error
-    except Exception as error:  # torch raises many kinds for damaged files and other networks
-        raise ModelError(
-            f"{path} does not fit network {net.graph.name!r} ({type(error).__name__}): train it anew"
-        ) from error
-
-
 @dataclass(frozen=True)
 class TrainingPlan:
     """Pictures, and a network for them at any bit widths; `fill` puts a user's own weights in."""
@@ -208,3 +147,64 @@ def check_export(net: QNet, graph: Graph, pictures: Pictures) -> None:
     logits = net.double().eval()(x).numpy() * 2.0**graph.output.exponent
     net.float().train()
     np.testing.assert_array_equal(run(graph, x.numpy()), logits)
+
+
+@torch.no_grad()
+def export(net: QNet, acc_rule: str = WORST) -> Graph:
+    """The graph with the net's integers: weights, biases, and shifts from the exponents."""
+    if not net.quantized:
+        raise ModelError("the network still has float activations: quantize it before it is exported")
+    exponents = {net.graph.input.name: net.graph.input.exponent}
+    nodes: list[GraphNode] = []
+    for node in net.graph:
+        given = [exponents[source] for source in node.sources]
+        made, exponent = _node(net, node, given) if given else (node, net.graph.input.exponent)
+        exponents[node.name] = exponent
+        nodes.append(made)
+    return replace(net.graph, nodes=fit_accumulators(nodes, acc_rule), acc_rule=acc_rule)
+
+
+def _node(net: QNet, node: GraphNode, given: list[int]) -> tuple[GraphNode, int]:
+    match node:
+        case Weighted():
+            layer = net.layer(node.name)
+            exponent = layer.quantizer.exponent()
+            weight = _integers(layer.weight, exponent, *layer.quantizer.range(node.weight_bits))
+            limit = bias_limit(node)
+            bias = _integers(layer.bias, given[0] + exponent, -limit, limit)
+            return replace(node, weight=weight, bias=bias), given[0] + exponent
+        case Requant():
+            exponent = net.step(node.name).exponent(given[0])
+            return replace(node, shift=given[0] - exponent), exponent
+        case Add():
+            exponent = max(given)
+            return replace(node, shifts=(exponent - given[0], exponent - given[1])), exponent
+        case SumPool():
+            return node, given[0] + pool_exponent(node)
+        case Output():
+            return replace(node, exponent=given[0]), given[0]
+        case _:
+            return node, given[0]
+
+
+def _integers(values: Tensor, exponent: int, low: int, high: int) -> IntArray:
+    rounded = (values * 2.0**exponent + 0.5).floor().clamp(low, high)
+    return rounded.double().numpy().astype(np.int64)
+
+
+def save_weights(net: QNet, path: Path) -> None:
+    """Write the weights of a floating-point network."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(net.state_dict(), path)
+
+
+def load_weights(net: QNet, path: Path) -> None:
+    """Read weights that `save_weights` wrote for the same network; nothing in the file is executed."""
+    try:
+        net.load_state_dict(torch.load(path, weights_only=True))
+    except FileNotFoundError as error:
+        raise ModelError(f"{path} does not exist: name a file that --keep-float wrote") from error
+    except Exception as error:  # torch raises many kinds for damaged files and other networks
+        raise ModelError(
+            f"{path} does not fit network {net.graph.name!r} ({type(error).__name__}): train it anew"
+        ) from error

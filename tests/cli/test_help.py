@@ -11,6 +11,7 @@ import pytest
 import typer
 from printed import Call
 
+from thinwire.cli import OWN
 from thinwire_lab.cli.app import COMMANDS, make_app
 
 
@@ -22,11 +23,11 @@ def commands(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
         yield from commands(inner, (*path, name))
 
 
-ALL = sorted(commands(typer.main.get_command(make_app())))
+ALL = sorted([*commands(typer.main.get_command(make_app())), *((name,) for name in OWN)])
 
 
 def test_all_commands_are_found() -> None:
-    assert {path[0] for path in ALL} == set(COMMANDS)
+    assert {path[0] for path in ALL} == {*COMMANDS, *OWN}
     assert ("bench", "kernels") in ALL
     assert ("study", "errors") in ALL
 
@@ -48,7 +49,7 @@ def test_options_of_a_run_are_the_same_in_train_and_compare(call: Call) -> None:
 
 def test_no_command_is_help(call: Call) -> None:
     text = call().out
-    assert [name for name in COMMANDS if name not in text] == []
+    assert [name for name in (*COMMANDS, *OWN) if name not in text] == []
     assert "kernels" in call("bench").out
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from printed import Call
 
@@ -19,8 +22,11 @@ def test_json_gives_one_row_per_host_and_nothing_else(call: Call) -> None:
     assert sorted(printed.err.splitlines()) == ["[host 0] [x]", "[host 1] [x]"]
 
 
-def test_a_failed_host_is_shown_even_if_its_output_was_not(call: Call) -> None:
-    script = "echo from $RANK; [ $RANK = 0 ] && exec sleep 30; sleep 0.2; exit 3"
+def test_a_failed_host_is_shown_even_if_its_output_was_not(call: Call, tmp_path: Path) -> None:
+    """Opening a pipe waits for its other end: host 1 fails when host 0 has spoken."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    script = f"echo from $RANK; [ $RANK = 0 ] && exec sleep 600 3> {pipe}; : < {pipe}; exit 3"
     printed = call("netlab", "--hosts", "2", "--rank0", "--", "sh", "-c", script)
     assert printed.code == 3
     assert "[host 0] from 0" in printed.out

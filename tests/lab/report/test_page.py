@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from browser import Browser, chromium
 from made_runs import made_record
-
 from thinwire_lab.report.run_report import write_report
 
 BOXES = ("score-steps", "score-bytes", "score-time", "loss-steps", "loss-bytes", "loss-time")

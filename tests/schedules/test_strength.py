@@ -1,4 +1,4 @@
-"""ControlState: what a strength of it means for every link that has one, and for chains."""
+"""Strength: what a part of it means for every link that has one, and for chains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pilot: what it measures, tries and decides on, under a clock that the test turns."""
+"""The autotuner: what it measures, tries and decides on, under a clock that the test turns."""
 
 from __future__ import annotations
 

@@ -2,51 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-
-from thinwire.cli import Command, commands
-from thinwire.errors import ThinwireError
+from printed import Call
 
 CLUSTER = ("--nodes", "8", "--gpus", "2", "--link", "1gbit", "--intra", "pcie")
 FEW = ("--codecs", "terngrad,topk:0.01")
 
 
-@pytest.fixture(scope="module")
-def app() -> Mapping[str, Command]:
-    return commands()
-
-
-def call(app: Mapping[str, Command], *words: str) -> str:
-    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(SystemExit):
-        app[words[0]].run(words)
-    return printed.getvalue()
-
-
 @pytest.mark.parametrize("words", [("plan", "resnet50", "--nodes", "8"), ("plan", "alexnet"), ("figure5",)])
 def test_tables_fit_80_columns(
-    app: Mapping[str, Command], words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    call: Call, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    out = call(app, *words, *(("--no-ours", "--out", str(tmp_path)) if words[0] == "figure5" else ()))
+    out = call(*words, *(("--no-ours", "--out", str(tmp_path)) if words[0] == "figure5" else ())).out
     figures = [line for line in out.splitlines() if sum(ch.isdigit() for ch in line) > len(line.strip()) / 10]
     table = [line for line in figures if ": " not in line]  # sentences may be longer
     assert len(table) > 3
     assert max(map(len, table)) <= 80, out
 
 
-def test_a_table_with_a_line_for_each_codec(
-    app: Mapping[str, Command], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_with_a_line_for_each_codec(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    out = call(app, "plan", "resnet50", *CLUSTER, *FEW)
+    out = call("plan", "resnet50", *CLUSTER, *FEW).out
     first, heads, *lines = out.splitlines()
     assert first == "resnet50, 25.56 M parameters, 8 nodes of 2 GPUs on pcie, 1gbit between nodes"
     assert heads.split()[:3] == ["codec", "step", "ms"]
@@ -55,8 +36,8 @@ def test_a_table_with_a_line_for_each_codec(
     assert "assumed: 25% of v100's 125 Tflop/s" in out
 
 
-def test_json_has_a_row_a_codec(app: Mapping[str, Command]) -> None:
-    rows = [json.loads(line) for line in call(app, "plan", "resnet50", *CLUSTER, *FEW, "--json").splitlines()]
+def test_json_has_a_row_a_codec(call: Call) -> None:
+    rows = call("plan", "resnet50", *CLUSTER, *FEW, "--json").rows()
     assert [row["codec"] for row in rows] == ["dense", "terngrad", "topk:0.01"]
     asked = {"codec", "nodes", "gpus", "link", "step_ms", "speedup_vs_dense", "bytes_per_worker", "pays"}
     assert all(asked <= row.keys() for row in rows)
@@ -67,17 +48,17 @@ def test_json_has_a_row_a_codec(app: Mapping[str, Command]) -> None:
     assert terngrad["pays_from_nodes"] == 2
 
 
-def test_a_codec_that_cannot_serve_is_a_row_too(app: Mapping[str, Command]) -> None:
+def test_a_codec_that_cannot_serve_is_a_row_too(call: Call) -> None:
     words = ("plan", "googlenet", "--nodes", "10000", "--codecs", "qsgd:4")
-    *_, row = [json.loads(line) for line in call(app, *words, "--json").splitlines()]
+    *_, row = call(*words, "--json").rows()
     assert row["step_ms"] is None
     assert "at most" in row["refusal"]
-    assert "qsgd:4 cannot serve: qsgd:4 adds up at most" in call(app, *words)
+    assert "qsgd:4 cannot serve: qsgd:4 adds up at most" in call(*words).out
 
 
-def test_a_sweep_draws_curves(app: Mapping[str, Command], tmp_path: Path) -> None:
+def test_a_sweep_draws_curves(call: Call, tmp_path: Path) -> None:
     words = ("plan", "googlenet", "--nodes", "4", "--codecs", "fp16,powersgd:4", "--sweep", "link")
-    table = call(app, *words, "--out", str(tmp_path / "new")).split("\n\n")[1].splitlines()
+    table = call(*words, "--out", str(tmp_path / "new")).out.split("\n\n")[1].splitlines()
     assert len(table) == 1 + 7 + 1  # heads, links, where the curves are
     picture = (tmp_path / "new" / "plan-googlenet-link.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
@@ -87,35 +68,30 @@ def test_a_sweep_draws_curves(app: Mapping[str, Command], tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("sweep", "points"), [("nodes", 15), ("link", 7)])
-def test_a_sweep_is_a_row_for_each_codec_and_point(
-    app: Mapping[str, Command], sweep: str, points: int
-) -> None:
+def test_a_sweep_is_a_row_for_each_codec_and_point(call: Call, sweep: str, points: int) -> None:
     words = ("plan", "googlenet", "--nodes", "4", "--codecs", "fp16", "--sweep", sweep, "--json")
-    rows = [json.loads(row) for row in call(app, *words).splitlines()]
+    rows = call(*words).rows()
     assert len(rows) == 2 * points
     assert len({row["nodes" if sweep == "nodes" else "link"] for row in rows}) == points
 
 
-def test_one_codec_beside_a_cluster_is_forecast(app: Mapping[str, Command]) -> None:
-    rows = call(app, "plan", "vgg-a", "--nodes", "4", "--codec", "sign", "--json").splitlines()
-    assert [json.loads(row)["codec"] for row in rows] == ["dense", "sign"]
+def test_one_codec_beside_a_cluster_is_forecast(call: Call) -> None:
+    rows = call("plan", "vgg-a", "--nodes", "4", "--codec", "sign", "--json").rows()
+    assert [row["codec"] for row in rows] == ["dense", "sign"]
 
 
-def test_without_a_cluster_tensors_are_shown_as_ever(app: Mapping[str, Command]) -> None:
-    rows = [json.loads(row) for row in call(app, "plan", "alexnet", "--workers", "4", "--json").splitlines()]
+def test_without_a_cluster_tensors_are_shown_as_ever(call: Call) -> None:
+    rows = call("plan", "alexnet", "--workers", "4", "--json").rows()
     assert rows[0]["name"] == "conv1.weight"
     assert rows[0]["numel"] == 32 * 3 * 5 * 5  # the lab's
     assert rows[-1]["workers"] == 4
-    large = call(app, "plan", "alexnet-224", "--codec", "fp16")
+    large = call("plan", "alexnet-224", "--codec", "fp16").out
     assert "37,748,736" in large  # fc6 of the paper's
 
 
-def test_models_of_the_lab_are_forecast_too(app: Mapping[str, Command]) -> None:
+def test_models_of_the_lab_are_forecast_too(call: Call) -> None:
     words = ("--nodes", "4", "--device", "cpu", "--codecs", "terngrad", "--json")
-    (small, _), (large, _) = (
-        [json.loads(row) for row in call(app, "plan", name, *words).splitlines()]
-        for name in ("alexnet-32", "alexnet")
-    )
+    (small, _), (large, _) = (call("plan", name, *words).rows() for name in ("alexnet-32", "alexnet"))
     assert large["bytes_per_worker"] > 9 * small["bytes_per_worker"]
 
 
@@ -138,19 +114,19 @@ def test_models_of_the_lab_are_forecast_too(app: Mapping[str, Command]) -> None:
         (("resnet50", "--nodes", "4", "--examples-per-s", "0"), "must be above 0"),
     ],
 )
-def test_what_cannot_be_is_said_in_one_sentence(
-    app: Mapping[str, Command], words: tuple[str, ...], sentence: str
-) -> None:
-    with pytest.raises(ThinwireError, match=sentence) as caught:
-        call(app, "plan", *words)
-    assert "\n" not in str(caught.value)
+def test_what_cannot_be_is_said_in_one_sentence(call: Call, words: tuple[str, ...], sentence: str) -> None:
+    printed = call("plan", *words)
+    assert (printed.code, printed.out) == (2, "")
+    assert printed.err.count("\n") == 1
+    assert sentence in printed.err
 
 
-def test_a_folder_that_cannot_be_made(app: Mapping[str, Command], tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made(call: Call, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     words = ("plan", "googlenet", "--nodes", "2", "--codecs", "fp16", "--sweep", "link")
-    with pytest.raises(ThinwireError, match="cannot be written"):
-        call(app, *words, "--out", str(tmp_path / "file" / "below"))
+    printed = call(*words, "--out", str(tmp_path / "file" / "below"))
+    assert printed.code == 2
+    assert "cannot be written" in printed.err
 
 
 def test_mistakes_cost_no_torch() -> None:
@@ -162,15 +138,15 @@ def test_mistakes_cost_no_torch() -> None:
     assert done.stderr.startswith('thinwire: there is no link "fast"')
 
 
-def test_help_has_examples(app: Mapping[str, Command]) -> None:
+def test_help_has_examples(call: Call) -> None:
     for command in ("plan", "figure5"):
-        assert f"thinwire {command}" in call(app, command, "--help")
+        assert f"thinwire {command}" in call(command, "--help").out
 
 
-def test_figure5_prints_both_tables_and_draws(app: Mapping[str, Command], tmp_path: Path) -> None:
-    out = call(app, "figure5", "--no-ours", "--out", str(tmp_path))
+def test_figure5_prints_both_tables_and_draws(call: Call, tmp_path: Path) -> None:
+    out = call("figure5", "--no-ours", "--out", str(tmp_path)).out
     assert out.count("held-out cells: median error") == 2
     assert (tmp_path / "figure5.png").read_bytes().startswith(b"\x89PNG")
-    rows = [json.loads(row) for row in call(app, "figure5", "--no-ours", "--json").splitlines()]
+    rows = call("figure5", "--no-ours", "--json").rows()
     assert len(rows) == 240
     assert sum(row["role"] == "held out" for row in rows) == 60 + 58

@@ -1,4 +1,5 @@
-// The extension module thinwire_private._native: checks sizes, releases the GIL, calls the core. Only this file knows Python.
+// The extension module thinwire_private._native: checks sizes, releases the GIL, calls the core. Only this file knows
+// Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>

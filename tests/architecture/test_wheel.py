@@ -18,11 +18,12 @@ ALONE = """
 import importlib.abc, importlib.metadata, sys
 class Refuse(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name.partition(".")[0] in {"typer", "rich", "matplotlib", "sklearn", "scipy", "thinwire_lab",
-                                      "thinwire_private", "cryptography", "plotly", "pandas"}:
+        if name.partition(".")[0] in {"typer", "rich", "thinwire_lab",
+                                      "thinwire_private", "cryptography"}:
             raise ImportError(f"{name} is not here")
 sys.meta_path[:] = [Refuse(), *(f for f in sys.meta_path if "Redirecting" not in type(f).__name__)]
-importlib.metadata.entry_points = lambda **_: ()
+found = importlib.metadata.entry_points
+importlib.metadata.entry_points = lambda **by: () if "thinwire" in by.get("group", "") else found(**by)
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 import thinwire as tw

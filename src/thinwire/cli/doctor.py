@@ -53,19 +53,7 @@ class Finding:
 
 def run(arguments: Sequence[str]) -> None:
     """The command, with its name first."""
-    made = argparse.ArgumentParser(
-        "thinwire doctor",
-        description=ABOUT,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    made.add_argument("--no-link", action="store_true", help="do not measure the link between two workers")
-    made.add_argument("--probe", action="store_true", help="calibrate: collectives and codecs, all at once")
-    made.add_argument(
-        "--codecs", default="fp16,terngrad,qsgd:4,topk:0.01", help="with --probe: the codecs to measure"
-    )
-    made.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    given = made.parse_args(arguments[1:])
+    given = parser().parse_args(arguments[1:])
     if given.probe:
         found = _probe(split_codecs(given.codecs))
         if found is not None:
@@ -78,6 +66,23 @@ def run(arguments: Sequence[str]) -> None:
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
         print(f"{'ok' if finding.good else '--'} {finding.name:<{width}}  {finding.value}")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Its options."""
+    made = argparse.ArgumentParser(
+        "thinwire doctor",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--no-link", action="store_true", help="do not measure the link between two workers")
+    made.add_argument("--probe", action="store_true", help="calibrate: collectives and codecs, all at once")
+    made.add_argument(
+        "--codecs", default="fp16,terngrad,qsgd:4,topk:0.01", help="with --probe: the codecs to measure"
+    )
+    made.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    return made
 
 
 def examine(measure_link: bool) -> Iterator[Finding]:
@@ -206,8 +211,9 @@ def _probed(codecs: Sequence[str], device: Any) -> Calibration:
     group = TorchGroup()
     group.connect()
     made = probe(group, device, codecs)
+    path = cache_folder() / f"{group_name(group, device)}.json"  # collective
     if group.rank == 0:
-        save(made, cache_folder() / f"{group_name(group, device)}.json")
+        save(made, path)
     group.close()
     return made
 

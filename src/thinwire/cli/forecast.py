@@ -14,7 +14,6 @@ from thinwire.codecs.catalog import check_codec_names
 from thinwire.errors import LabError
 from thinwire.perf.link import Topology, link_named
 from thinwire.perf.network import device_named
-from thinwire.perf.networks import NETWORKS, network_named
 from thinwire.texts import counted
 
 if TYPE_CHECKING:
@@ -106,6 +105,8 @@ class Asked:
 
 def network_asked(name: str) -> Network:
     """A layer table, the user's own, or a model that an installed package adds; "alexnet" is the table."""
+    from thinwire.perf.networks import NETWORKS, network_named, read_module
+
     if name == LARGE:
         return NETWORKS["alexnet"]()
     if name in NETWORKS or ":" in name:
@@ -115,8 +116,6 @@ def network_asked(name: str) -> Network:
     if own not in added:
         small = [SMALL] if "alexnet" in added else []
         return network_named(name, [*small, *(model for model in added if model != "alexnet")])
-    from thinwire.perf.networks import read_module
-
     module, example = added[own]()
     return read_module(module, example, name, batch=16)
 
@@ -131,9 +130,9 @@ def added_models() -> Mapping[str, Callable[[], tuple[Any, Any]]]:
 
 def print_forecast(asked: Asked, as_json: bool) -> None:
     """The headline, and the sweep if one was asked for."""
+    asked.check()  # names that are misspelt cost no torch
     from thinwire.perf.sweep import compare, node_counts, over_nodes, paying_range
 
-    asked.check()
     setting, codecs, ways = asked.setting(), asked.asked_codecs(), asked.ways()
     rows = compare(codecs, setting, ways)
     nodes = over_nodes(codecs, setting, node_counts(setting), ways)

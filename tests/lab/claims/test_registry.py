@@ -112,7 +112,7 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 def test_the_page_is_made_of_the_records() -> None:
     judged = [judge_claim(claim, DOCS / "records") for claim in CLAIMS]
-    assert (DOCS / "claims.md").read_text() == page(judged), "run thinwire claims page"
+    assert (DOCS / "background" / "claims.md").read_text() == page(judged), "run thinwire claims page"
 
 
 def test_records_name_no_folder_of_a_machine() -> None:

@@ -86,6 +86,6 @@ def test_a_command_that_does_not_exist_is_found() -> None:
         "thinwire demo",
         "thinwire plan alexnet",
     ]
-    for words in (["trian"], ["bench", "stpe"], ["compare", "digits", "--codec", "x"]):
+    for line in ("trian", "bench stpe", "compare digits --codec x", "plan --wrokers 4", "doctor --fast"):
         with pytest.raises(UsageError):
-            parse(words)
+            parse(line.split())

@@ -147,5 +147,5 @@ def test_no_memory_holds_nothing() -> None:
 
 def test_memories_by_name() -> None:
     assert (type(make_memory("none")), type(make_memory("residual"))) == (NoFeedback, Residual)
-    with pytest.raises(PlanError, match='there is no memory "elephant": known are none, residual'):
+    with pytest.raises(PlanError, match='there is no feedback "elephant": known are none, residual'):
         make_memory("elephant")

@@ -36,7 +36,7 @@ def test_texts_and_back() -> None:
     [
         (
             "gard",
-            'no control "gard": did you mean "guard"? known are constant, steps, epochs, diminish, guard',
+            'no schedule "gard": did you mean "guard"? known are constant, steps, epochs, diminish, guard',
         ),
         ("guard:pat=3", 'no option "pat"'),
         ("guard:3", "takes no bare value"),

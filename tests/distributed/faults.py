@@ -32,6 +32,7 @@ from verdict import Verdict, judge_alike, judge_fatal, judge_skipped, table, wri
 
 TIMEOUT_S = 8.0  # of the process group, where it must run out
 LONG_S = 600.0  # of a group in which nobody should wait for a timeout: who does has no answer in time
+MEETING_S = 100.0  # of a group whose victim may die before the ranks have met: that is seen at the timeout
 LINK_TIMEOUT_S = 15.0  # TCP needs up to twice an outage to find out that it is over
 PATIENCE_S = 240.0  # an answer that takes longer is a hang; far above what a busy machine needs
 PAUSE_MOST_S = 1.5
@@ -64,7 +65,7 @@ def survivors(fault: Fault) -> list[int]:
 def kill(server: Server, chance: random.Random, seed: int) -> Verdict:
     """kill -9 at a random time, from the call of compress on."""
     fault = fault_of("kill", seed, chance)
-    with running(server, fault) as team:
+    with running(server, fault, MEETING_S) as team:
         team.start(train, fault, False)
         time.sleep(chance.uniform(0, RUN_S))
         team.kill(fault.victim)

@@ -12,9 +12,10 @@ from typing import Any
 import torch.distributed as dist
 from rank import Failure
 from torch import Tensor, nn
-from training import Wrapped, batch, descend, loss_of, mlp, wrap
+from training import Wrapped, batch, descend, loss_of, mlp, normed, wrap
 
 import thinwire as tw
+from thinwire.clock import TRAINING
 from thinwire.exchange.transit import Parcel
 from thinwire.groups import torch as torch_group
 
@@ -126,3 +127,15 @@ def lost_while_connecting(victim: int) -> Failure:
     if dist.get_rank() == victim:
         torch_group.Making = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,misc]
     return failure_of(lambda: tw.compress(model, "terngrad"))
+
+
+def failed_alone(failing: int) -> Failure | None:
+    """One rank fails between two steps and tries a step more; the others are busy elsewhere."""
+    it = wrap(normed(), "terngrad")
+    assert it.compressor is not None
+    for step in range(FATAL_STEP):
+        _train(it.model, step)
+    if dist.get_rank() != failing:
+        return None
+    it.compressor.fail(ValueError("the disk is full"), TRAINING)
+    return failure_of(lambda: _train(it.model, FATAL_STEP))

@@ -14,6 +14,7 @@ from failing import (
     Met,
     absent,
     broken_encode,
+    failed_alone,
     late_for_an_absent,
     lost_while_connecting,
     signalled,
@@ -60,6 +61,13 @@ def test_a_killed_rank_is_named(new_team: NewTeam, codec: str, victim: int, when
     assert answers[victim] == Gone()
     for rank in survivors_of(team, victim):
         check_met(answers[rank], f"rank {victim} closed the connection or died")
+
+
+def test_a_rank_that_failed_waits_for_nobody_in_its_next_forward_pass(new_team: NewTeam) -> None:
+    """DDP would broadcast the buffers of rank 0 there, which does not come."""
+    _, met = new_team(2).answers(failed_alone, 1)
+    assert isinstance(met, Failure), met
+    assert "the disk is full" in met.text
 
 
 IN_FORWARD = {

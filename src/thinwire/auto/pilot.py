@@ -299,6 +299,8 @@ class Pilot:
         made = decide(self._race, self.choices, self.step, self._forecasts.step_s)
         self._settle(replace(made, compute_s=self._compute_s, probed_s=self._forecasts.probed_s))
         deciding_s = self._forecasting_s + time.perf_counter() - start
+        if made.compresses:
+            self._watch.look_drained(self.helm)
         self.decisions[-1] = replace(self.decisions[-1], deciding_s=deciding_s)
 
     def _settle(self, decision: Decision) -> None:
@@ -314,7 +316,7 @@ class Pilot:
         if not self.choices:
             return
         (agreed,) = self.helm.agree([window_s])
-        why = self._watch.strays(agreed, self.helm.link_s)
+        why = self._watch.strays(agreed, self.helm)
         if why:
             self._decide_anew(why)
             return

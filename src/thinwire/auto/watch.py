@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 WINDOW = 25  # steps of which the median is compared
 SETTLING = 5  # steps after a decision until the link is looked at: token buckets are as steps leave them
@@ -15,11 +15,20 @@ PATIENCE, MOST_PATIENCE = 2, 4  # windows in a row that must stray before it is 
 SHORT_BYTES, GROWTH, LONGEST_BYTES = 4 << 10, 4, 16 << 20  # messages of a look
 LOOK_STEPS = 1 / 8  # of a step: a long message takes so long at least, where the longest does
 SEEN = 3.0  # times a short message: a long one should take so long, if that is less than a step
+OTHER = "messages take another time than they did"
 NOTHING = 0.5  # times a short message: what a long one takes longer than that counts for nothing
 
-LinkTimer = Callable[
-    [int, int], float
-]  # bytes and messages to the seconds of the quickest, on all ranks alike
+LinkTimer = Callable[[int, int], float]  # bytes and messages to the seconds of the quickest, all ranks alike
+
+
+class Link(Protocol):
+    """The link of a run, as its pilot can look at it."""
+
+    def link_s(self, nbytes: int, messages: int) -> float:
+        """Seconds of the quickest of some messages of so many bytes, now; collective."""
+
+    def drain(self) -> None:
+        """Empties token buckets; collective."""
 
 
 @dataclass(frozen=True)
@@ -68,34 +77,39 @@ class Watch:
 
     def __init__(self) -> None:
         self.link: LinkLook | None = None  # soon after the decision
+        self._drained: LinkLook | None = None  # at the decision, with empty token buckets
         self._nbytes = 0  # of the long message of a look
         self._expected_s = 0.0
         self._patience = PATIENCE
-        self._strayed = self._windows = 0
-        self._other_link = False  # the last look saw another link
+        self._strayed = self._windows = self._settled = 0
+        self._others = 0  # looks in a row that saw another link
 
     def begin(self, expected_s: float, link: LinkLook | None = None, same: bool | None = None) -> None:
         """A decision whose steps take so long; `same`: whether it is the one before, made anew."""
         self._expected_s, self._strayed, self._windows, self.link = expected_s, 0, 0, link
-        self._nbytes, self._other_link = 0, False
+        self._nbytes, self._others, self._drained, self._settled = 0, 0, None, 0
         if same is not None:
             self._patience = min(MOST_PATIENCE, 2 * self._patience) if same else PATIENCE
+
+    def look_drained(self, helm: Link) -> None:
+        """At the decision: a link that changes before the steps have settled would be taken for the old one."""
+        self._nbytes = long_message(helm.link_s, self._expected_s)
+        self._drained = self._look_drained(helm)
 
     @property
     def window(self) -> int:
         """Steps until the next look."""
         return SETTLING if self.link is None else WINDOW
 
-    def strays(self, window_s: float, link_s: LinkTimer) -> str:
+    def strays(self, window_s: float, helm: Link) -> str:
         """Why it should be decided anew after this window, or "" where it should not."""
         if self.link is None:
-            self._settle(window_s, link_s)
-            return ""
+            return self._settle(window_s, helm)
         self._windows += 1
-        if self._other_link or self._windows % LINK_WINDOWS == 0:
-            before, self._other_link = self._other_link, self.other_link(link_s)
-            if before and self._other_link:
-                return "messages take another time than they did"
+        if self._others or self._windows % LINK_WINDOWS == 0:
+            self._others = self._others + 1 if self.other_link(helm.link_s) else 0
+            if self._others >= self._patience:
+                return OTHER
         ratio = window_s / self._expected_s
         self._strayed = self._strayed + 1 if not 1 / STRAYS < ratio < STRAYS else 0
         if self._strayed < self._patience:
@@ -106,9 +120,16 @@ class Watch:
         """Whether a look at the link differs from the one soon after the decision."""
         return self.link is not None and LinkLook.of(self.link.nbytes, link_s).differs(self.link)
 
-    def _settle(self, step_s: float, link_s: LinkTimer) -> None:
-        """Finds the message to look with, and some steps later what it takes."""
-        if self._nbytes:
-            self.link = LinkLook.of(self._nbytes, link_s)
-        else:
-            self._nbytes = long_message(link_s, step_s)
+    def _settle(self, step_s: float, helm: Link) -> str:
+        """Finds the message to look with, and some steps later what it takes; "" if all is as it was."""
+        self._nbytes = self._nbytes or long_message(helm.link_s, step_s)
+        self._settled += 1
+        if self._settled > 1:
+            self.link = LinkLook.of(self._nbytes, helm.link_s)
+        before = self._drained
+        changed = before is not None and all(self._look_drained(helm).differs(before) for _ in range(2))
+        return OTHER if changed else ""
+
+    def _look_drained(self, helm: Link) -> LinkLook:
+        helm.drain()
+        return LinkLook.of(self._nbytes, helm.link_s)

@@ -34,6 +34,8 @@ class Guarded:
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
         model, compressor = self._model(), self._compressor()
         act: Callable[..., Any] = getattr(type(model), self._name)
+        if compressor is not None and compressor.failed and _waits(model, compressor):
+            compressor.raise_error()  # nobody will come: this rank has told its peers that it failed
         try:
             with _listening(model, compressor):
                 return act(model, *inputs, **kwargs)
@@ -49,9 +51,15 @@ class Guarded:
 def _listening(
     model: DistributedDataParallel | None, compressor: Compressor | None
 ) -> AbstractContextManager[None]:
-    """Where DDP's forward pass waits for others: it broadcasts buffers, or rebuilds its buckets."""
+    """While DDP's forward pass waits for others, somebody listens to them."""
     if model is None or compressor is None or compressor.error is not None:
         return nullcontext()
+    return compressor.listening(model.process_group) if _waits(model, compressor) else nullcontext()
+
+
+def _waits(model: DistributedDataParallel | None, compressor: Compressor) -> bool:
+    """Whether DDP's forward pass waits for others: it broadcasts buffers, or rebuilds its buckets."""
+    if model is None:
+        return False
     syncs: bool = model.will_sync_module_buffers()  # type: ignore[no-untyped-call]
-    waits = syncs or compressor.engine.step <= 2
-    return compressor.listening(model.process_group) if waits else nullcontext()
+    return syncs or compressor.engine.step <= 2

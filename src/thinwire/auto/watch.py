@@ -92,7 +92,12 @@ class Watch:
             self._patience = min(MOST_PATIENCE, 2 * self._patience) if same else PATIENCE
 
     def look_drained(self, helm: Link) -> None:
-        """At the decision: a link that changes before the steps have settled would be taken for the old one."""
+        """At the decision: a link that changes before the steps settle would be taken for the old one.
+
+        Not where deciding anew came to the same result: looks differ there although the link is the same.
+        """
+        if self._patience > PATIENCE:
+            return
         self._nbytes = long_message(helm.link_s, self._expected_s)
         self._drained = self._look_drained(helm)
 

@@ -51,3 +51,17 @@ def test_without_a_compiler_it_says_so_once() -> None:
         assert pick(CPU).name == "reference"
     assert pick(CPU).name == "reference"  # a second warning would be an error
     assert list(backends()) == ["reference"]
+
+
+def test_the_environment_may_name_the_best_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = list(backends())
+    for best in everything:
+        monkeypatch.setenv("THINWIRE_KERNELS", best)
+        look_again()
+        assert list(backends()) == everything[everything.index(best) :]
+    monkeypatch.setenv("THINWIRE_KERNELS", "abacus")
+    look_again()
+    with pytest.raises(CodecError, match='THINWIRE_KERNELS="abacus" cannot run here: use one of'):
+        backends()
+    monkeypatch.undo()
+    look_again()

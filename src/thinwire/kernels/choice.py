@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import warnings
 from types import ModuleType
 
@@ -13,6 +14,8 @@ from thinwire.errors import CodecError
 from thinwire.kernels.base import Kernels
 from thinwire.kernels.reference import fourier, qsgd, rangefloat, sign, ternary, topk
 from thinwire.kernels.reference import linalg as products
+
+BEST = "THINWIRE_KERNELS"  # a variable of the environment: no faster kernels than these are used
 
 
 @functools.cache
@@ -57,7 +60,11 @@ def backends() -> dict[str, Kernels]:
         products=products,
         fourier=fourier,
     )
-    return found
+    best = os.environ.get(BEST)
+    if best is not None and best not in found:
+        raise CodecError(f'{BEST}="{best}" cannot run here: use one of {", ".join(found)}')
+    names = list(found)
+    return {name: found[name] for name in names[0 if best is None else names.index(best) :]}
 
 
 def look_again() -> None:

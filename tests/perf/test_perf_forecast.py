@@ -156,7 +156,8 @@ def test_the_inside_of_a_node_is_before_and_behind_every_bucket() -> None:
     network = replace(SMALL, layers=SMALL.layers[2:3])  # one bucket, ready when the backward pass is over
     nested = forecast("terngrad", setting(4, 4, network=network), (HIERARCHICAL,))
     leaders = forecast("terngrad", setting(4, network=network), (FLAT,))
-    inside = collectives.hierarchical(Topology(4, 4, ETHERNET, BUS), 4 * network.numel, 0.0)
+    node = Topology(4, 4, ETHERNET, BUS).inside
+    inside = sum(collectives.seconds(node, act) for act in collectives.inside_acts(4 * network.numel))
     assert nested.step_s - leaders.step_s == pytest.approx(inside)
 
 

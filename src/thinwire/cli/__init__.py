@@ -7,6 +7,7 @@ An installed package adds commands by an entry point of the group `thinwire.comm
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -78,6 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             known[name].run(given)
         except ThinwireError as error:
             _fail(str(error))
+        except BrokenPipeError:  # whoever reads has seen enough: `thinwire ... | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     elif name in ELSEWHERE:
         _fail(f'"{name}" is a command of another package: install {ELSEWHERE[name]}')
     else:

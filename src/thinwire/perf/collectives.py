@@ -6,9 +6,8 @@ With p workers in m nodes of g, a link's latency a and bytes per second b:
     all_gather(n)    (p-1) (a + n / b)                  a ring, n bytes a worker
     all_to_all(n)    a + (messages - 1) o + sent / b    straight to every peer, n bytes a worker in all:
                                                         a node sends g (p-g)/p n over its one connection
-    two_phase(n, s)  all_to_all(n) + all_gather(s)      shards there, sums of shards back
-    ordered(n)       two_phase(n, n / p)                a sum in rank order: shares to owners, sums back
-    hierarchical     ordered inside, any of these between leaders, broadcast inside
+    ordered(n)       all_to_all(n) + all_gather(n / p)  a sum in rank order: shares to owners, sums back
+    in a hierarchy   ordered inside, any of these between leaders, broadcast inside
 
 A ring passes every node's connection once, whatever g is: workers are numbered node by node. An all-to-all
 does not: g workers send at once. This is why `sharded` wants one worker a node, or leaders.
@@ -126,20 +125,9 @@ def all_to_all(topology: Topology, nbytes: float) -> float:
     return max(between, inside)
 
 
-def two_phase(topology: Topology, nbytes: float, sum_bytes: float) -> float:
-    """Shards to their owners, n bytes a worker; then every owner's sums, of `sum_bytes`, to everybody."""
-    return all_to_all(topology, nbytes) + all_gather(topology, sum_bytes)
-
-
 def broadcast(topology: Topology, nbytes: float) -> float:
     """From one worker to all, in pieces so small that they follow each other down the chain."""
     return (topology.workers - 1) * hop(topology, 0) + nbytes / _slowest(topology)
-
-
-def hierarchical(topology: Topology, nbytes: int, between_s: float) -> float:
-    """n raw bytes are added up inside each node, leaders exchange, and the result goes back to all."""
-    there, back = inside_acts(nbytes)
-    return seconds(topology.inside, there) + between_s + seconds(topology.inside, back)
 
 
 def inside_acts(nbytes: int) -> tuple[Act, Act]:

@@ -1,4 +1,4 @@
-"""What a route is: which merges it takes, what it makes a rank send, and how payloads travel and merge."""
+"""Routes: which merges each takes, what it makes a rank send, and how payloads travel and merge."""
 
 from __future__ import annotations
 

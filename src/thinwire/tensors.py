@@ -1,4 +1,4 @@
-"""A layout: how tensors lie in a flat buffer."""
+"""Tensors without data: specs, layouts in a flat buffer, keys of random numbers, reusable buffers."""
 
 from __future__ import annotations
 

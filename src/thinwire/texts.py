@@ -1,4 +1,4 @@
-"""Options of a link: dataclass fields that can also be read from a codec text."""
+"""What users write: names, options of codecs, options behind "@", rates of links."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from thinwire.perf.fit import Forecasts
 
 
 class World:
-    """A helm over made-up times: a step under a codec takes what the table says."""
+    """A actions over made-up times: a step under a codec takes what the table says."""
 
     def __init__(self, step_s: Mapping[str, float], forecast_s: Mapping[str, float] | None = None) -> None:
         self.step_s, self.forecast_s = dict(step_s), dict(forecast_s or step_s)
@@ -47,13 +47,13 @@ class World:
         made = {text: self.forecast_s[text] for text in texts if text in self.forecast_s}
         return Forecasts(made, made, self.forecast_s["dense"])
 
-    def run(self, pilot: Autotuner, steps: int) -> None:
+    def run(self, autotuner: Autotuner, steps: int) -> None:
         for _ in range(steps):
-            pilot.begin_step(self.now)
-            assert pilot.codec == self.codec
+            autotuner.begin_step(self.now)
+            assert autotuner.codec == self.codec
             self.ran.append(self.codec)
             self.now += self.step_s[self.codec]
-            pilot.pace.end(self.now - COMPUTE_S)
+            autotuner.pace.end(self.now - COMPUTE_S)
 
 
 COMPUTE_S = 0.095

@@ -11,10 +11,10 @@ import pytest
 from printed import Call
 from typer.testing import CliRunner
 
+from thinwire.cli.table import split_codecs
 from thinwire.errors import LabError
 from thinwire.texts import rate_or_none
 from thinwire_lab.cli.app import make_app
-from thinwire_lab.cli.options import split_codecs
 
 SMALL = ("--workers", "2", "--steps", "4", "--evaluations", "2", "--network", "loopback")
 

@@ -29,7 +29,7 @@ WORLD = 4
 STEPS = 45  # auto decides within 30 of them, see few_steps, and looks at the link behind that
 TABLE = {"dense": 0.02, "topk:0.01": 0.008, "topk:0.01 by nodes": 0.009, "qsgd:4": 0.0095, OTHERS: 0.018}
 NETS: dict[str, Callable[[], nn.Module]] = {"mlp": mlp, "normed": normed}
-CALLS = {"probing": "measure", "agreeing": "agree", "switch": "steer", "link": "link_s"}  # of the helm
+CALLS = {"probing": "measure", "agreeing": "agree", "switch": "steer", "link": "link_s"}  # of the actions
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class AutoFault:
     seed: int
     kind: str  # kill, exit, leave, raise, stop, nan
     phase: str
-    place: str  # in the step: forward, backward, between, exchange; of a call of the helm: before, after
+    place: str  # in the step: forward, backward, between, exchange; of a call of the actions: before, after
     victim: int
     codec: str
     hierarchy: str | int
@@ -82,9 +82,9 @@ def _trained(fault: AutoFault, step: list[int]) -> tuple[str, bool]:
     )
     with (
         compressor if fault.inside else contextlib.nullcontext(),
-        _clocked(fault, model, compressor) as pilot,
+        _clocked(fault, model, compressor) as autotuner,
     ):
-        skipped = _steps(fault, model, compressor, pilot, scaler, step)
+        skipped = _steps(fault, model, compressor, autotuner, scaler, step)
         compressor.wait()
     if not fault.inside:
         compressor.close()
@@ -98,16 +98,16 @@ def _clocked(
     if fault.codec != "auto":
         yield None
         return
-    with few_steps(), own_clock(Wrapped(model, compressor), TABLE) as pilot:
+    with few_steps(), own_clock(Wrapped(model, compressor), TABLE) as autotuner:
         if fault.mine and fault.phase in CALLS:
-            _in_call(fault, pilot.helm)
-        yield pilot
+            _in_call(fault, autotuner.actions)
+        yield autotuner
 
 
-def _in_call(fault: AutoFault, helm: Any) -> None:
-    """The deed is done before the call of the helm in which the phase lies, or behind it."""
+def _in_call(fault: AutoFault, actions: Any) -> None:
+    """The deed is done before the call of the actions in which the phase lies, or behind it."""
     name = CALLS[fault.phase]
-    act, left = getattr(helm, name), [random.Random(fault.seed).randrange(3) if name == "steer" else 0]
+    act, left = getattr(actions, name), [random.Random(fault.seed).randrange(3) if name == "steer" else 0]
 
     def then(*arguments: Any) -> Any:
         due, left[0] = left[0] == 0, left[0] - 1
@@ -118,21 +118,21 @@ def _in_call(fault: AutoFault, helm: Any) -> None:
             _do(fault)
         return answer
 
-    setattr(helm, name, then)
+    setattr(actions, name, then)
 
 
 def _steps(
     fault: AutoFault,
     model: DistributedDataParallel,
     compressor: tw.Compressor,
-    pilot: Autotuner | None,
+    autotuner: Autotuner | None,
     scaler: torch.amp.GradScaler | None,
     step: list[int],
 ) -> bool:
     """Whether the step with a NaN was skipped on this rank."""
     struck, skipped = False, False
     for step[0] in range(STEPS):
-        due = not struck and _in_phase(fault, pilot, step[0])
+        due = not struck and _in_phase(fault, autotuner, step[0])
         struck = struck or due
         before = digest(dict(model.named_parameters())) if due else ""
         if due and fault.mine:
@@ -143,15 +143,15 @@ def _steps(
     return skipped
 
 
-def _in_phase(fault: AutoFault, pilot: Autotuner | None, step: int) -> bool:
+def _in_phase(fault: AutoFault, autotuner: Autotuner | None, step: int) -> bool:
     """Whether the deed is due in this step: the same on all ranks."""
     if fault.phase in CALLS or fault.phase == "connect":
         return False
-    if pilot is None:
+    if autotuner is None:
         return step == {"first": 0, "rebuilt": 1}.get(fault.phase, 4)
-    trial = pilot.codec != "dense" and not pilot.decided
+    trial = autotuner.codec != "dense" and not autotuner.decided
     due = {"first": step == 0, "warm-up": step == 1, "dense": step == 3, "trial": trial}
-    return due.get(fault.phase, pilot.decided)
+    return due.get(fault.phase, autotuner.decided)
 
 
 def one_step(model: DistributedDataParallel, step: int, scaler: torch.amp.GradScaler | None) -> None:

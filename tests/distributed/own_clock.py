@@ -27,8 +27,8 @@ EXCHANGE = 0.9  # of a step, the part in which means are waited for
 class OwnClock:
     """Stands for the module `time` in the course of a run; a step takes what the table says of its codec."""
 
-    def __init__(self, pilot: Autotuner, step_s: Mapping[str, float]) -> None:
-        self._pilot, self._step_s, self._now = pilot, step_s, 0.0
+    def __init__(self, autotuner: Autotuner, step_s: Mapping[str, float]) -> None:
+        self._autotuner, self._step_s, self._now = autotuner, step_s, 0.0
 
     def perf_counter(self) -> float:
         return self._now
@@ -37,14 +37,14 @@ class OwnClock:
         return self._step_s.get(text, self._step_s.get(OTHERS, self._step_s["dense"]))
 
     def advance(self, part: float) -> None:
-        self._now += part * self.step_s(self._pilot.codec)
+        self._now += part * self.step_s(self._autotuner.codec)
 
 
 class MadeUpHelm:
-    """The helm of a run whose acts are real, collectives included, and whose times are the table's."""
+    """The actions of a run whose acts are real, collectives included, and whose times are the table's."""
 
-    def __init__(self, helm: Any, clock: OwnClock, link_s: float) -> None:
-        self._helm, self._clock, self._link_s = helm, clock, link_s
+    def __init__(self, actions: Any, clock: OwnClock, link_s: float) -> None:
+        self._helm, self._clock, self._link_s = actions, clock, link_s
 
     def adopt(self, text: str) -> None:
         self._helm.adopt(text)
@@ -78,23 +78,23 @@ def own_clock(it: Wrapped, step_s: Mapping[str, float], link_s: float = 0.01) ->
     assert it.compressor is not None
     course = it.compressor.auto
     assert isinstance(course, AutoSelector)
-    clock = OwnClock(course.pilot, step_s)
+    clock = OwnClock(course.autotuner, step_s)
 
     ended = -1  # the last step whose end was noted: every bucket of it says so
 
     def end_backward() -> None:
         nonlocal ended
-        if ended == course.pilot.step:
+        if ended == course.autotuner.step:
             return
-        ended = course.pilot.step
+        ended = course.autotuner.step
         clock.advance(EXCHANGE)
         AutoSelector.end_backward(course)
         clock.advance(1 - EXCHANGE)
 
     course.end_backward = end_backward  # type: ignore[method-assign]
-    course.pilot.helm = MadeUpHelm(course.pilot.helm, clock, link_s)
+    course.autotuner.actions = MadeUpHelm(course.autotuner.actions, clock, link_s)
     before, course_module.time = course_module.time, clock  # type: ignore[assignment]
     try:
-        yield course.pilot
+        yield course.autotuner
     finally:
         course_module.time = before

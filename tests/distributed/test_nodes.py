@@ -191,7 +191,9 @@ def auto_by_itself_on_one_host() -> tuple[int, list[str]]:
         course = it.compressor.auto
         assert isinstance(course, AutoSelector)
         fit(it.model, 1)
-        return it.compressor.report().per_node, [text for text in course.pilot.choices if "by nodes" in text]
+        return it.compressor.report().per_node, [
+            text for text in course.autotuner.choices if "by nodes" in text
+        ]
 
 
 def test_on_one_host_codec_auto_knows_no_nodes(teams: Teams) -> None:
@@ -241,13 +243,13 @@ def auto_without_a_link() -> tuple[Tensor, int, list[bool]]:
         assert it.compressor is not None
         course = it.compressor.auto
         assert isinstance(course, AutoSelector)
-        course.pilot._stage = Trial("dense", 100, 0)  # it does nothing by itself
+        course.autotuner._stage = Trial("dense", 100, 0)  # it does nothing by itself
         fit(it.model, 1)
         passed = []
         held, unheld, nested = "topk:0.01", "terngrad", "topk:0.01 by nodes"
         for text, steps in ((held, 1), ("dense", 2), (unheld, 1), ("dense", 1), (nested, 2), ("dense", 2)):
-            course.pilot.helm.steer(text)
-            course.pilot.codec = text
+            course.autotuner.actions.steer(text)
+            course.autotuner.codec = text
             for _ in range(steps):
                 fit(it.model, 1, it.compressor.engine.step)
                 passed.append(course.passes)

@@ -84,8 +84,8 @@ def auto_by_itself(most: int, timed: bool) -> tuple[list[str], str, torch.Tensor
         assert it.compressor is not None
         course = it.compressor.auto
         assert isinstance(course, AutoSelector)
-        assert "fp16 by nodes" in course.pilot.choices
-        course.pilot.choices = ("fp16", "fp16 by nodes")  # one codec, which of its ways is the question
+        assert "fp16 by nodes" in course.autotuner.choices
+        course.autotuner.choices = ("fp16", "fp16 by nodes")  # one codec, which of its ways is the question
         codecs: list[str] = []
         while not it.compressor.decided and len(codecs) < most:
             train(it, len(codecs), codecs)

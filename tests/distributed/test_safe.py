@@ -39,13 +39,13 @@ class Unscaled(Coder):
 
 def pilot_of(compressor: tw.Compressor) -> Autotuner:
     assert isinstance(compressor.auto, AutoSelector)
-    return compressor.auto.pilot
+    return compressor.auto.autotuner
 
 
-def put_in_force(pilot: Autotuner, codec: str) -> None:
+def put_in_force(autotuner: Autotuner, codec: str) -> None:
     """As if the run had been resumed with this decision: no trial, nothing depends on how fast steps are."""
     decision = {"codec": codec, "step": 0, "why": "of the test", "measured_s": {codec: 1.0}}
-    pilot.load({"codec": codec, "step": 0, "decision": decision})
+    autotuner.load({"codec": codec, "step": 0, "decision": decision})
 
 
 def regression(codec: str, steps: int, **options: Any) -> tuple[bool, float]:
@@ -99,8 +99,8 @@ def vetoed_run(ddp: dict[str, Any]) -> dict[str, Any]:
     """A codec that overflows in one bucket of one step, where one rank has large gradients."""
     with wrap(mlp(), "auto", ddp=ddp) as it:
         assert it.compressor is not None
-        pilot = pilot_of(it.compressor)
-        put_in_force(pilot, FLAWED)
+        autotuner = pilot_of(it.compressor)
+        put_in_force(autotuner, FLAWED)
         codecs, differences = [], []
         for step in range(BAD_STEP + 3):
             x = batch(step, 20)
@@ -109,7 +109,7 @@ def vetoed_run(ddp: dict[str, Any]) -> dict[str, Any]:
             plain = nn.parallel.DistributedDataParallel(copy.deepcopy(it.model.module))
             loss_of(plain(x)).backward()
             loss_of(it.model(x)).backward()
-            codecs.append(pilot.codec)
+            codecs.append(autotuner.codec)
             differences.append(difference(it.model, plain))
             descend(it.model, 1e-9)
         return {
@@ -147,15 +147,15 @@ def poisoned_run() -> tuple[list[str], list[bool]]:
     """A gradient that is not finite on one rank: no codec's fault."""
     with wrap(mlp(), "auto") as it:
         assert it.compressor is not None
-        pilot = pilot_of(it.compressor)
-        put_in_force(pilot, "qsgd:4")
+        autotuner = pilot_of(it.compressor)
+        put_in_force(autotuner, "qsgd:4")
         codecs, finite = [], []
         for step in range(4):
             x = batch(step, 20)
             if step == 1 and dist.get_rank() == 1:
                 x[0, 0] = torch.nan
             loss_of(it.model(x)).backward()
-            codecs.append(pilot.codec)
+            codecs.append(autotuner.codec)
             finite.append(
                 all(bool(p.grad.isfinite().all()) for p in it.model.parameters() if p.grad is not None)
             )
@@ -176,8 +176,8 @@ def quality_run(name: str) -> tuple[str, str, tuple[str, ...]]:
     groups = [{"params": net[0].parameters(), "lr": 0.1}, {"params": net[2].parameters(), "lr": 0.2}]
     optimizer = getattr(torch.optim, name)(groups, lr=0.1)
     with tw.compress(model, "auto", optimizer=optimizer) as compressor:
-        pilot = pilot_of(compressor)
-        return pilot.quality, str(compressor.report()), pilot.choices
+        autotuner = pilot_of(compressor)
+        return autotuner.quality, str(compressor.report()), autotuner.choices
 
 
 def test_the_default_quality_is_what_was_shown_for_the_optimizer(teams: Teams) -> None:
@@ -196,16 +196,16 @@ def vetoed_by_nodes() -> tuple[list[str], list[bool], str]:
     """The same where leaders exchange for two workers each; one worker that leads nobody is at the root."""
     with wrap(mlp(), "auto", hierarchy=2) as it:
         assert it.compressor is not None
-        pilot = pilot_of(it.compressor)
-        pilot.choices += (f"{FLAWED} by nodes",)
-        put_in_force(pilot, f"{FLAWED} by nodes")
+        autotuner = pilot_of(it.compressor)
+        autotuner.choices += (f"{FLAWED} by nodes",)
+        put_in_force(autotuner, f"{FLAWED} by nodes")
         codecs, finite = [], []
         for step in range(BAD_STEP + 2):
             x = batch(step, 20)
             if step == BAD_STEP and dist.get_rank() == 3:
                 x *= 3e5
             loss_of(it.model(x)).backward()
-            codecs.append(pilot.codec)
+            codecs.append(autotuner.codec)
             finite.append(
                 all(bool(p.grad.isfinite().all()) for p in it.model.parameters() if p.grad is not None)
             )

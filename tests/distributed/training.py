@@ -123,11 +123,11 @@ def parts_of(numel: int) -> Iterator[None]:
 @contextlib.contextmanager
 def few_steps() -> Iterator[None]:
     """Auto decides after some 20 steps: links may be so slow that busy cores do not matter."""
-    from thinwire.auto import autotuner as pilot
+    from thinwire.auto import autotuner as autotuner
 
-    before = pilot.WARM_UP, pilot.SWITCH_STEPS, pilot.TIMED_STEPS
-    pilot.WARM_UP, pilot.SWITCH_STEPS, pilot.TIMED_STEPS = 2, 1, 2
+    before = autotuner.WARM_UP, autotuner.SWITCH_STEPS, autotuner.TIMED_STEPS
+    autotuner.WARM_UP, autotuner.SWITCH_STEPS, autotuner.TIMED_STEPS = 2, 1, 2
     try:
         yield
     finally:
-        pilot.WARM_UP, pilot.SWITCH_STEPS, pilot.TIMED_STEPS = before
+        autotuner.WARM_UP, autotuner.SWITCH_STEPS, autotuner.TIMED_STEPS = before

@@ -79,7 +79,7 @@ def step_of(guard: Safeguard, engine: Engine, own: Gradients, in_parameters: boo
 
 
 def run(codec: CodecLike, steps: int, value: float = HUGE, in_parameters: bool = True) -> list[Told]:
-    """Guarded steps; a codec that is at fault gives way to dense, as the pilot does it."""
+    """Guarded steps; a codec that is at fault gives way to dense, as the autotuner does it."""
 
     def work(group: ThreadGroup) -> Told:
         engine = simulation(codec).engine(group)

@@ -1,4 +1,4 @@
-"""The helm of an auto run: what its pilot can do to the exchange. Every act runs on the exchange's thread."""
+"""What the autotuner can do to the exchange. Every action runs on the exchange's thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pilot of an `auto` run: measures, tries, decides, and goes on watching. All ranks move alike."""
+"""The autotuner of an `auto` run: measures, tries, decides, and goes on watching, on all ranks alike."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GIVE_UP = 1.6  # times the best step: after the first step that long a trial is 
 
 
 class Actions(Protocol):
-    """What a pilot can do, the same on all ranks; choices are texts: a codec, or one "by nodes"."""
+    """What a autotuner can do, the same on all ranks; choices are texts: a codec, or one "by nodes"."""
 
     def adopt(self, text: str) -> None:
         """Gradients travel by this choice, whose state is loaded next."""
@@ -75,9 +75,9 @@ class Autotuner:
     4. watched: if steps or messages take another time than at the decision, all over again
     """
 
-    def __init__(self, quality: str, helm: Actions, workers: int = 2, nodes: bool = False) -> None:
+    def __init__(self, quality: str, actions: Actions, workers: int = 2, nodes: bool = False) -> None:
         allowed = choices(quality, nodes)
-        self.quality, self.helm, self.workers = quality, helm, workers
+        self.quality, self.actions, self.workers = quality, actions, workers
         self.choices = allowed if workers > 1 else ()
         self.pace = StepTimer()
         self.codec = DENSE
@@ -164,7 +164,7 @@ class Autotuner:
         was = Selection.of(saved["codec"])
         without_nodes = was.by_nodes and str(was) not in self.choices
         self.codec, self.step = was.codec if without_nodes else str(was), int(saved["step"])
-        self.helm.adopt(self.codec)
+        self.actions.adopt(self.codec)
         self.pace = StepTimer()
         if saved["decision"] is None or without_nodes:
             self._start()
@@ -192,7 +192,7 @@ class Autotuner:
         (step_s,) = yield Trial(DENSE, 1, 1)
         if step_s < LONG_S:
             yield Trial(DENSE, WARM_UP - 2, 0)
-        self.helm.measure(candidates(self.quality), step_s)
+        self.actions.measure(candidates(self.quality), step_s)
         dense_s = yield Trial(DENSE, AGAIN_STEPS, 1 + self._timed(step_s))
         self._race.add(DENSE, dense_s)
         passes = self._agreed_passes()
@@ -210,7 +210,7 @@ class Autotuner:
             if text is None or best_s < (1 + NOTHING_LEFT) * self._compute_s:
                 return
             expected_s = self._forecasts.step_s[text]
-            self.helm.drain()
+            self.actions.drain()
             warm = SWITCH_STEPS if expected_s < LONG_S else AGAIN_STEPS
             first = yield Trial(text, warm, 1)
             self._race.add(text, first)
@@ -230,7 +230,7 @@ class Autotuner:
             if not each or not self._may_go_on(steps, MAX_ROUNDS_S - expected_s):
                 return
             for text, timed in each.items():
-                self.helm.drain()
+                self.actions.drain()
                 self._race.add(text, (yield Trial(text, AGAIN_STEPS, timed)))
             texts = self._race.open_between
 
@@ -252,7 +252,7 @@ class Autotuner:
         passes = Passes.of(self.pace.steps)
         if passes is None:
             return None
-        rest, *ready = self.helm.agree([passes.rest_s, *passes.ready_s])
+        rest, *ready = self.actions.agree([passes.rest_s, *passes.ready_s])
         self._compute_s = rest + ready[-1]
         return Passes(rest, tuple(ready))
 
@@ -264,7 +264,7 @@ class Autotuner:
             alike = dict.fromkeys(self.choices, measured[DENSE])
             self._forecasts = Forecasts(alike, alike, 0.0)
         else:
-            self._forecasts = self.helm.forecasts((DENSE, *self.choices), passes, measured)
+            self._forecasts = self.actions.forecasts((DENSE, *self.choices), passes, measured)
         self._forecasting_s += time.perf_counter() - start
 
     def _over(self) -> None:
@@ -273,7 +273,7 @@ class Autotuner:
         if self.decided:
             self._look(median(times))
         elif self._script is not None:
-            agreed = self.helm.agree(times) if times else []
+            agreed = self.actions.agree(times) if times else []
             begun = self._stage.warm + self._stage.timed > 0
             if self._stage.codec != DENSE or len(self._race.steps_s) > 1:
                 self._trial_s += sum(agreed) * (1 + self._stage.warm / max(1, self._stage.timed))
@@ -288,7 +288,7 @@ class Autotuner:
     def _begin(self, stage: Trial) -> None:
         self._stage = stage
         if stage.codec != self.codec:
-            self.helm.steer(stage.codec)
+            self.actions.steer(stage.codec)
             self.codec = stage.codec
 
     def _decide(self) -> None:
@@ -297,7 +297,7 @@ class Autotuner:
         self._settle(replace(made, compute_s=self._compute_s, probed_s=self._forecasts.probed_s))
         deciding_s = self._forecasting_s + time.perf_counter() - start
         if made.compresses:
-            self._watch.look_drained(self.helm)
+            self._watch.look_drained(self.actions)
         self.decisions[-1] = replace(self.decisions[-1], deciding_s=deciding_s)
 
     def _settle(self, decision: Decision) -> None:
@@ -312,8 +312,8 @@ class Autotuner:
         """A window of steps is over: is it as it was when this was decided? All ranks see the same."""
         if not self.choices:
             return
-        (agreed,) = self.helm.agree([window_s])
-        why = self._watch.strays(agreed, self.helm)
+        (agreed,) = self.actions.agree([window_s])
+        why = self._watch.strays(agreed, self.actions)
         if why:
             self._decide_anew(why)
             return
@@ -335,7 +335,7 @@ class Autotuner:
         assert decision is not None
         link = LinkLook(decision.link_bytes, decision.link_s, decision.short_s) if decision.short_s else None
         self._watch.begin(decision.measured_s.get(self.codec, 0.0), link)
-        if self._watch.other_link(self.helm.link_s):
+        if self._watch.other_link(self.actions.link_s):
             self._decide_anew("the link is another than at the decision")
             return
         self.decided = True

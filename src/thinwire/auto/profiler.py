@@ -1,4 +1,4 @@
-"""The survey of an auto run: links and codecs as they are measured, and the forecasts made of them."""
+"""The profiler of an auto run: links and codecs as measured, and the forecasts made of them."""
 
 from __future__ import annotations
 

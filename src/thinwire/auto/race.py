@@ -1,4 +1,4 @@
-"""A race: the steps that were measured under each choice, who is worth a trial, and who wins."""
+"""A race: the steps measured under each choice, who is worth a trial, who wins, and the decision."""
 
 from __future__ import annotations
 

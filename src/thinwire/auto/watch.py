@@ -1,4 +1,4 @@
-"""A watch over a decided run: do its steps, and messages on its link, still take what they took?"""
+"""The step timer, and a watch over a decided run: do steps and messages still take what they took?"""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ LinkTimer = Callable[[int, int], float]  # bytes and messages to the seconds of 
 
 
 class LinkTimes(Protocol):
-    """The link of a run, as its pilot can look at it."""
+    """The link of a run, as its autotuner can look at it."""
 
     def link_s(self, nbytes: int, messages: int) -> float:
         """Seconds of the quickest of some messages of so many bytes, now; collective."""
@@ -166,28 +166,28 @@ class DecisionWatch:
         if same is not None:
             self._patience = min(MOST_PATIENCE, 2 * self._patience) if same else PATIENCE
 
-    def look_drained(self, helm: LinkTimes) -> None:
+    def look_drained(self, actions: LinkTimes) -> None:
         """At the decision: a link that changes before the steps settle would be taken for the old one.
 
         Not where deciding anew came to the same result: looks differ there although the link is the same.
         """
         if self._patience > PATIENCE:
             return
-        self._nbytes = long_message(helm.link_s, self._expected_s)
-        self._drained = self._look_drained(helm)
+        self._nbytes = long_message(actions.link_s, self._expected_s)
+        self._drained = self._look_drained(actions)
 
     @property
     def window(self) -> int:
         """Steps until the next look."""
         return SETTLING if self.link is None else WINDOW
 
-    def strays(self, window_s: float, helm: LinkTimes) -> str:
+    def strays(self, window_s: float, actions: LinkTimes) -> str:
         """Why it should be decided anew after this window, or "" where it should not."""
         if self.link is None:
-            return self._settle(window_s, helm)
+            return self._settle(window_s, actions)
         self._windows += 1
         if self._others or self._windows % LINK_WINDOWS == 0:
-            self._others = self._others + 1 if self.other_link(helm.link_s) else 0
+            self._others = self._others + 1 if self.other_link(actions.link_s) else 0
             if self._others >= self._patience:
                 return OTHER
         ratio = window_s / self._expected_s
@@ -200,16 +200,16 @@ class DecisionWatch:
         """Whether a look at the link differs from the one soon after the decision."""
         return self.link is not None and LinkLook.of(self.link.nbytes, link_s).differs(self.link)
 
-    def _settle(self, step_s: float, helm: LinkTimes) -> str:
+    def _settle(self, step_s: float, actions: LinkTimes) -> str:
         """Finds the message to look with, and some steps later what it takes; "" if all is as it was."""
-        self._nbytes = self._nbytes or long_message(helm.link_s, step_s)
+        self._nbytes = self._nbytes or long_message(actions.link_s, step_s)
         self._settled += 1
         if self._settled > 1:
-            self.link = LinkLook.of(self._nbytes, helm.link_s)
+            self.link = LinkLook.of(self._nbytes, actions.link_s)
         before = self._drained
-        changed = before is not None and all(self._look_drained(helm).differs(before) for _ in range(2))
+        changed = before is not None and all(self._look_drained(actions).differs(before) for _ in range(2))
         return OTHER if changed else ""
 
-    def _look_drained(self, helm: LinkTimes) -> LinkLook:
-        helm.drain()
-        return LinkLook.of(self._nbytes, helm.link_s)
+    def _look_drained(self, actions: LinkTimes) -> LinkLook:
+        actions.drain()
+        return LinkLook.of(self._nbytes, actions.link_s)

@@ -24,9 +24,9 @@ def format_table(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int
     """
     width = width or shutil.get_terminal_size((80, 24)).columns
     cells = [list(row) for row in rows]
-    widths = _widths(heads, cells, width - len(heads) + 1)
+    widths = column_widths(heads, cells, width - len(heads) + 1)
     if widths is None:
-        return "\n".join(_paragraph(heads, row, width) for row in cells)
+        return "\n".join(as_paragraph(heads, row, width) for row in cells)
     return "\n".join(line for row in (heads, *cells) for line in _lines(row, widths))
 
 
@@ -40,7 +40,7 @@ def _lines(row: Sequence[str], widths: Sequence[int]) -> Iterable[str]:
         yield " ".join([first, *rest]).rstrip()
 
 
-def _widths(heads: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
+def column_widths(heads: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
     """Of columns that fit: as wide as their texts, or with texts broken; None if figures would be."""
     columns = [[row[index] for row in rows] for index in range(len(heads))]
     natural = [max(map(len, (head, *cells))) for head, cells in zip(heads, columns, strict=True)]
@@ -56,7 +56,7 @@ def _unbroken(text: str) -> int:
     return max(map(len, text.split()), default=1) if text[:1].isalpha() else max(1, len(text))
 
 
-def _paragraph(heads: Sequence[str], row: Sequence[str], width: int) -> str:
+def as_paragraph(heads: Sequence[str], row: Sequence[str], width: int) -> str:
     """The first cell, and the others with their heads below it."""
     told = "; ".join(
         f"{head} {cell}".replace(" ", GLUE) for head, cell in zip(heads[1:], row[1:], strict=True) if cell

@@ -1,4 +1,4 @@
-"""A codec: stages, then a coder. How payloads merge follows from the links, it is never declared."""
+"""A codec: stages, then a coder, and the parser of codec texts. How payloads merge follows from its links."""
 
 from __future__ import annotations
 

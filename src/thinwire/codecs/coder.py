@@ -1,4 +1,4 @@
-"""What a coder is (options only) and what it becomes once bound to a lane (a Packer)."""
+"""A coder (options only), the packer it becomes once bound to a lane, and packers that are gathered."""
 
 from __future__ import annotations
 

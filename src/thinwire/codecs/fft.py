@@ -1,4 +1,4 @@
-"""FFT sparsification: the chain of fourier and topk that is called "fft"."""
+"""Fourier and cosine stages, and FFT sparsification: the chain of fourier and topk that is called "fft"."""
 
 from __future__ import annotations
 

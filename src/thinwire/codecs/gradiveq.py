@@ -1,4 +1,4 @@
-"""The pca stage: slices of gradients as coordinates in a basis that all ranks share (GradiVeQ)."""
+"""GradiVeQ: slices of gradients as coordinates in a basis that all ranks share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Levels: numbers as small integers times a scale; with one scale for all ranks they add up exactly."""
+"""Levels: values as small integers times a scale. With one scale for all ranks they add up exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the owner of a tensor collects of its slices, and the principal components that follow from it."""
+"""Slices of tensors, their second moments, and the principal components that follow (for GradiVeQ)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stage is (options only) and what it becomes once bound to a lane."""
+"""A stage (options only), what it becomes once bound to a lane, and the stage that changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The top-k stage: only the numbers of largest magnitude travel, with their indices."""
+"""Top-k: only the values of largest magnitude travel, with their indices; and DGC, which builds on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine: runs a plan. One step of one bucket is the straight line in `exchange`."""
+"""The engine: runs a plan. `exchange` is the path of one bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node: what happens around an exchange inside of it; nothing, if a worker is a node by itself."""
+"""Nodes: what happens around an exchange among workers that share a host; nothing for one alone."""
 
 from __future__ import annotations
 

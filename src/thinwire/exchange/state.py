@@ -1,4 +1,4 @@
-"""The state of an engine as plain tensors and numbers, by tensor name: local, or gathered from all ranks."""
+"""The state of an engine as plain tensors and numbers, local or gathered, and packed as bytes."""
 
 from __future__ import annotations
 

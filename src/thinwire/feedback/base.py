@@ -1,4 +1,4 @@
-"""What a memory is: what a rank holds back from one step to the next."""
+"""Error feedback: what a rank holds back from one step to the next, committed with the step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The residual memory: error feedback."""
+"""Residual error feedback, EF21, and pending residuals of a codec that was replaced."""
 
 from __future__ import annotations
 

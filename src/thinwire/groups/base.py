@@ -1,4 +1,4 @@
-"""What a group can do, and how many bytes each act makes a rank send."""
+"""What a group can do, and how many bytes each collective makes a rank send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives of a process group of torch.distributed: the acts, without how ranks meet and part."""
+"""Collectives of a process group of torch.distributed, and sums and means in rank order."""
 
 from __future__ import annotations
 

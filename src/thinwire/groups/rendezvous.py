@@ -1,4 +1,4 @@
-"""A meeting: ranks find each other through the store of torch.distributed, and learn who does not come."""
+"""Rendezvous: ranks find each other through the store of torch.distributed, and learn who is missing."""
 
 from __future__ import annotations
 

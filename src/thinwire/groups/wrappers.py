@@ -1,4 +1,4 @@
-"""A group around another group: the base of wrappers that add one behaviour each."""
+"""Groups around another group: one counts bytes, one emulates a slow link, one records events."""
 
 from __future__ import annotations
 

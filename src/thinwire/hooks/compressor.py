@@ -183,7 +183,7 @@ class Compressor:
         """Bytes, ratio, seconds by stage and errors by layer, so far and on this worker."""
         auto, codec = self.auto, str(self.policy.rest)
         if auto is not None:
-            codec = f"auto ({auto.pilot.codec})"
+            codec = f"auto ({auto.autotuner.codec})"
         explanation = "" if auto is None else auto.explanation
         return report_of(self.engine, self.node, self.plan, codec, explanation)
 
@@ -275,7 +275,7 @@ class Compressor:
         model = Model.of(module)
         plan_of = plans_of_auto(self.policy, model, nodes)
         survey = Profiler(engine.group, group, either, self.device, model, layouts)
-        helm = GroupActions(
+        actions = GroupActions(
             engine.group,
             group,
             self.device,
@@ -284,6 +284,8 @@ class Compressor:
             switch=lambda text: node.switch(engine, plan_of(text)),
             adopt=lambda text: node.adopt(engine, plan_of(text)),
         )
-        pilot = Autotuner(quality, helm, group.size, either is not None)
+        autotuner = Autotuner(quality, actions, group.size, either is not None)
         guard = Safeguard(engine, node, group)
-        return AutoSelector(pilot, guard, layouts, lambda: can_pass and not node.owes(engine), about_quality)
+        return AutoSelector(
+            autotuner, guard, layouts, lambda: can_pass and not node.owes(engine), about_quality
+        )

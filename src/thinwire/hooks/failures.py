@@ -1,4 +1,4 @@
-"""Turns a failed exchange into one error that names the rank and the operation, on every rank."""
+"""Who is to blame for a failed exchange, named on every rank; and DDP's own all-reduce, watched."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Planner:
 def plans_of_auto(policy: Policy, model: Model, nodes: Hierarchy) -> Callable[[str], Plan]:
     """The plans of an auto run: what stays dense is as the user said, codec and way are what auto takes.
 
-    A function that holds no compressor: a pilot must not keep alive what ends it. A plan is made once.
+    A function that holds no compressor: a autotuner must not keep alive what ends it. A plan is made once.
     """
 
     @functools.cache

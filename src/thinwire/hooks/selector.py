@@ -104,46 +104,46 @@ class Safeguard:
 
 
 class AutoSelector:
-    """What the pilot takes. The first bucket of a step may switch the codec, on all ranks alike.
+    """What the autotuner takes. The first bucket of a step may switch the codec, on all ranks alike.
 
     `can_pass`: whether the buckets of the step that begins could go DDP's own way. `layouts` are those of the
-    buckets of this step so far, which the pilot's helm sees too.
+    buckets of this step so far, which the autotuner's actions sees too.
     """
 
     passes = False  # whether the buckets of this step go DDP's own way
 
     def __init__(
         self,
-        pilot: Autotuner,
+        autotuner: Autotuner,
         safeguard: Safeguard,
         layouts: list[Layout],
         can_pass: Callable[[], bool],
         about_quality: str = "",
     ) -> None:
-        self.pilot, self.layouts, self._can_pass = pilot, layouts, can_pass
+        self.autotuner, self.layouts, self._can_pass = autotuner, layouts, can_pass
         self._safeguard, self._about_quality = safeguard, about_quality
 
     @property
     def decided(self) -> bool:
         """Whether the codec is settled."""
-        return self.pilot.decided
+        return self.autotuner.decided
 
     @property
     def explanation(self) -> str:
         """What was decided and why."""
         about = f"auto: {self._about_quality}" if self._about_quality else ""
-        return "\n".join(filter(None, [about, self.pilot.explanation]))
+        return "\n".join(filter(None, [about, self.autotuner.explanation]))
 
     def bucket_ready(self, is_first: bool) -> None:
         """A bucket of a step is ready, of which nothing has been sent."""
         if not is_first:
-            self.pilot.pace.ready(time.perf_counter())
+            self.autotuner.pace.ready(time.perf_counter())
             return
         if self._safeguard.asked():  # all exchanges of the step before are over
-            self.pilot.veto()
-        self.pilot.begin_step(time.perf_counter())
+            self.autotuner.veto()
+        self.autotuner.begin_step(time.perf_counter())
         self.layouts.clear()
-        self.passes = self.pilot.codec == DENSE and self._can_pass()
+        self.passes = self.autotuner.codec == DENSE and self._can_pass()
 
     def exchange(self, bucket: Bucket, raw: RawGradients) -> None:
         """Replaces the gradients in a bucket by their means over all workers."""
@@ -151,14 +151,14 @@ class AutoSelector:
 
     def end_backward(self) -> None:
         """The backward pass has all its means."""
-        self.pilot.pace.end(time.perf_counter())
+        self.autotuner.pace.end(time.perf_counter())
 
     def saved(self, state: dict[str, Any]) -> dict[str, Any]:
         """The state of an engine, with what an auto run needs to go on."""
-        return {**state, "auto": self.pilot.state_dict()}
+        return {**state, "auto": self.autotuner.state_dict()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Takes its part of a state, before the engine takes the rest."""
         if not isinstance(state, Mapping) or "auto" not in state:
             raise StateError("the state is not of an auto run: pass the codec that it was made with")
-        self.pilot.load(state["auto"])
+        self.autotuner.load(state["auto"])

@@ -1,4 +1,4 @@
-"""One ordered thread that runs exchanges behind the backward pass; after the first failure it is poisoned."""
+"""The thread that runs exchanges behind the backward pass, its CUDA stream, and buckets that must wait."""
 
 from __future__ import annotations
 

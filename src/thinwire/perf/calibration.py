@@ -1,4 +1,4 @@
-"""A calibration: what a probe found out about a group and the machines that it runs on."""
+"""A calibration: what a probe found out about links, codecs and machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fit: by how much links and codecs are slower than probed, so that forecasts equal measurements."""
+"""A fit of probed links and codecs to measured steps, and forecasts that are made of it."""
 
 from __future__ import annotations
 

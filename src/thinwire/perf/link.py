@@ -1,4 +1,4 @@
-"""A link between two workers: how long a message is on its way. Alpha and beta of the alpha-beta model."""
+"""Links between workers and the topology of a cluster: alpha and beta of the alpha-beta model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network as a table: the shapes of its tensors, how often each weight is used, a usual batch."""
+"""A network as a table of its tensors, the device it runs on, and when its buckets are ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks by name, or the user's own by "module:function"."""
+"""Networks by name, the user's own by "module:function", and torch modules read as tables."""
 
 from __future__ import annotations
 

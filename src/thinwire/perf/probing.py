@@ -1,4 +1,4 @@
-"""Together: what all ranks of a group do in a probe at the same time, and the numbers that all then hold."""
+"""What the ranks of a group do together in a probe: gather, agree, keep cores busy, echo."""
 
 from __future__ import annotations
 

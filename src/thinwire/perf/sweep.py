@@ -1,4 +1,4 @@
-"""A sweep: forecasts of several codecs over nodes or links, and from where to where a codec pays."""
+"""Forecasts of several codecs over nodes or links, where a codec pays, and the tables of both."""
 
 from __future__ import annotations
 

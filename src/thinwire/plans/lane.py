@@ -1,4 +1,4 @@
-"""A lane: the tensors of one bucket with the same codec, memory and route, where they lie in the bucket."""
+"""A lane: the tensors of one bucket with the same codec, feedback and route; and the bytes it sends."""
 
 from __future__ import annotations
 

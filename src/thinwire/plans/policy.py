@@ -1,4 +1,4 @@
-"""A policy: ordered rules that say which codec, memory and route a tensor gets."""
+"""A model (names and kinds of tensors) and a policy: which codec, feedback and route a tensor gets."""
 
 from __future__ import annotations
 

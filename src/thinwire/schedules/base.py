@@ -1,4 +1,4 @@
-"""What a control is: how strong a codec is over time, decided alike on all ranks from the same numbers."""
+"""A schedule: the compression level over time, decided alike on all ranks from the same observations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules: the strength is known beforehand, by epoch or by step."""
+"""Schedules known beforehand, by epoch or by step, and the diminishing theta of the FFT paper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one list of control names, and the parser of control texts such as "guard:patience=3"."""
+"""The list of schedule names, the parser of texts such as "guard:patience=3", and the level of a step."""
 
 from __future__ import annotations
 

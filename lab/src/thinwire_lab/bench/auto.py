@@ -198,8 +198,8 @@ def main(path: Path) -> None:
     decide_s = time.perf_counter() - begin
     for _ in range(SETTLED):
         training.step()
-    pilot = training.compressor.auto.pilot
-    decision = pilot.decision.to_dict() if pilot.decision is not None else None
+    autotuner = training.compressor.auto.autotuner
+    decision = autotuner.decision.to_dict() if autotuner.decision is not None else None
     variants = [TimedPhase(AUTO, training)]
     for hook in (BASE, AGAIN, *choices(job.quality, nodes=False)):
         variants.append(TimedPhase(hook, CellTraining(hook, job.model, job.batch)))
@@ -212,10 +212,15 @@ def main(path: Path) -> None:
         told = {
             "auto_steps": steps,
             "decide_s": round(decide_s, 2),
-            "took": pilot.codec,
+            "took": autotuner.codec,
             "decision": decision,
         }
-        record = {**measured(variants), **told, "decided_again": len(pilot.decisions) - 1, "repeats": repeats}
+        record = {
+            **measured(variants),
+            **told,
+            "decided_again": len(autotuner.decisions) - 1,
+            "repeats": repeats,
+        }
         print(json.dumps({"row": "result", **record}), flush=True)
     leave()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from thinwire.cli.table import split_codecs
 from thinwire.codecs.catalog import check_codec_names
 from thinwire.errors import LabError
 from thinwire.texts import counted, first_word, rate_or_none
@@ -22,7 +23,6 @@ from thinwire_lab.cli.options import (
     Repeats,
     RowTable,
     print_json_rows,
-    split_codecs,
     with_quartiles,
 )
 from thinwire_lab.run.recipe import read_codec_choice

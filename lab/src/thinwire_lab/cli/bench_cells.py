@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from thinwire.cli.table import split_codecs
 from thinwire.texts import counted, rate_or_none
-from thinwire_lab.cli.options import (
-    Json,
-    RowTable,
-    split_codecs,
-)
+from thinwire_lab.cli.options import Json, RowTable
 
 if TYPE_CHECKING:
     from thinwire_lab.bench.cell import Cell, CellJob

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire_lab.cli.options import print_table, split_codecs
+from thinwire.cli.table import split_codecs
+from thinwire_lab.cli.options import print_table
 
 if TYPE_CHECKING:
     from thinwire_lab.figure5.forecasts import CodecCurve

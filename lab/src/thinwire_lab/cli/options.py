@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import re
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from thinwire.cli.table import as_paragraph, column_widths
 
 TaskName = Annotated[
     str,
@@ -37,25 +36,6 @@ NetworkChoice = Annotated[
 Repeats = Annotated[int, typer.Option(help="Timed turns.", min=1)]
 
 
-def split_codecs(text: str) -> tuple[str, ...]:
-    """Codecs separated by commas; "option=value" after a comma belongs to the codec before it.
-
-    Double quotes around a codec are taken off.
-
-    >>> split_codecs('ddp, gradiveq:4,slice=64 >> qsgd:8,"topk:0.01,chunk=64"')
-    ('ddp', 'gradiveq:4,slice=64 >> qsgd:8', 'topk:0.01,chunk=64')
-    """
-    names: list[str] = []
-    for piece in next(csv.reader([text], skipinitialspace=True), []):
-        if names and re.match(r"\s*\w+\s*=", piece):
-            names[-1] += f",{piece.strip()}"
-        else:
-            names.append(piece.strip())
-    return tuple(name for name in names if name)
-
-
-GLUE = "\0"  # a blank at which no line is broken
-FIRST_LEAST = 12  # characters that the first column must have; its texts are broken if they are longer
 Column = tuple[str, Callable[[Any], str]]  # its heading, and a row's text in it
 
 
@@ -97,43 +77,18 @@ def print_table(
     if narrow:
         style |= {"box": None, "pad_edge": False, "collapse_padding": True}
     table, cells, console = Table(title=escape(title), title_justify="left", **style), list(rows), Console()
-    widths = _widths(heads, cells, console.width - (1 if narrow else 3) * len(heads) - 1)
+    widths = column_widths(heads, cells, console.width - (1 if narrow else 3) * len(heads) - 1)
     if widths is None:
         if title:
             console.print(escape(title), style=style.get("title_style", "italic"), highlight=False)
         for row in cells:
-            console.print(escape(_paragraph(heads, row, console.width)), highlight=False, soft_wrap=True)
+            console.print(escape(as_paragraph(heads, row, console.width)), highlight=False, soft_wrap=True)
         return
     for index, (head, width) in enumerate(zip(heads, widths, strict=True)):
         table.add_column(head, justify="left" if index == 0 else "right", width=width, overflow="fold")
     for row in cells:
         table.add_row(*map(escape, row))
     console.print(table)
-
-
-def _widths(heads: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
-    """Of columns that fit: as wide as their texts, or with texts broken; None if figures would be."""
-    columns = [[row[index] for row in rows] for index in range(len(heads))]
-    natural = [max(map(len, (head, *cells))) for head, cells in zip(heads, columns, strict=True)]
-    if sum(natural) <= room:
-        return natural
-    least = [max(map(_unbroken, (head, *cells))) for head, cells in zip(heads, columns, strict=True)]
-    left = room - sum(least[1:])
-    return None if left < min(natural[0], FIRST_LEAST) else [min(natural[0], left), *least[1:]]
-
-
-def _unbroken(text: str) -> int:
-    """How wide a column must be for it: words may be broken between, figures may not."""
-    return max(map(len, text.split()), default=0) if text[:1].isalpha() else len(text)
-
-
-def _paragraph(heads: Sequence[str], row: Sequence[str], width: int) -> str:
-    """The first cell, and the others with their heads below it."""
-    told = "; ".join(
-        f"{head} {cell}".replace(" ", GLUE) for head, cell in zip(heads[1:], row[1:], strict=True) if cell
-    )
-    wrapped = textwrap.wrap(told, width - 2, break_on_hyphens=False)
-    return "\n".join([*textwrap.wrap(row[0], width), *(f"  {line}" for line in wrapped)]).replace(GLUE, " ")
 
 
 def with_quartiles(median: float, quartiles: Sequence[float], unit: str, digits: int) -> str:

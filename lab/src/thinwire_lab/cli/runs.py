@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from thinwire.cli.table import split_codecs
 from thinwire.texts import rate_or_none
 from thinwire_lab.cli.options import (
     Data,
@@ -28,7 +29,6 @@ from thinwire_lab.cli.options import (
     TaskName,
     print_json_rows,
     print_table,
-    split_codecs,
 )
 from thinwire_lab.net.network import AUTO
 from thinwire_lab.run.recipe import Recipe, read_codec_choice, recipe_for

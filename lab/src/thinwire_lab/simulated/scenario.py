@@ -166,7 +166,7 @@ def _log(rng: random.Random, low: float, high: float) -> float:
 
 
 class SimulatedRun:
-    """An auto run on a scenario: the real pilot, helm, survey and probes over a simulated group."""
+    """An auto run on a scenario: the real autotuner, actions, survey and probes over a simulated group."""
 
     def __init__(self, made: Scenario) -> None:
         self.scenario, self.clock, self.codec = made, SimulatedClock(), DENSE
@@ -178,21 +178,21 @@ class SimulatedRun:
         meter = Metered(group)
         layouts = list(_layouts(made.net))
         survey = Profiler(meter, group, None, CPU, made.model, layouts, self._calibrate)
-        helm = GroupActions(
+        actions = GroupActions(
             meter, group, CPU, survey, lambda act: act(), self._switch, self._switch, self.clock
         )
-        self.pilot = Autotuner(made.quality, helm, made.workers)
+        self.autotuner = Autotuner(made.quality, actions, made.workers)
 
     def steps(self, most: int, until_decided: bool = False) -> int:
         """Trains up to `most` steps and returns how many it trained."""
         for count in range(most):
-            pilot = self.pilot
-            pilot.begin_step(self.clock.now)
-            if until_decided and pilot.decided:
+            autotuner = self.autotuner
+            autotuner.begin_step(self.clock.now)
+            if until_decided and autotuner.decided:
                 return count
             slower = self._noise()
-            end = step(self.job, self.codec, self.network, self.clock.now, slower, pilot.pace.ready)
-            pilot.pace.end(end)
+            end = step(self.job, self.codec, self.network, self.clock.now, slower, autotuner.pace.ready)
+            autotuner.pace.end(end)
             self.clock.now = end + self._noise() * self.job.rest_s
         return most
 
@@ -201,11 +201,11 @@ class SimulatedRun:
         texts = (DENSE, *choices(made.quality, nodes=False))
         true_s = {text: expected_step_s(made.job, text, wire, made.workers) for text in texts}
         best = min(texts, key=lambda text: true_s[text])
-        taken = self.pilot.codec
+        taken = self.autotuner.codec
         began = self.clock.now if self.first_trial_s is None else self.first_trial_s
         times = true_s[taken], true_s[DENSE], true_s[best]
         return ScenarioOutcome(
-            made.seed, taken, best, steps, self.clock.now - began, *times, self.pilot.decided, changed
+            made.seed, taken, best, steps, self.clock.now - began, *times, self.autotuner.decided, changed
         )
 
     def _switch(self, text: str) -> None:

@@ -39,6 +39,10 @@ class World:
     def drain(self) -> None:
         self.drained += 1
 
+    @property
+    def flood_bytes(self) -> int:
+        return 0
+
     def measure(self, codecs: Sequence[str], step_s: float) -> None:
         assert not [codec for codec in codecs if codec not in candidates("aggressive")]
         assert step_s == pytest.approx(self.step_s["dense"])

@@ -63,6 +63,10 @@ class MadeUpHelm:
     def drain(self) -> None:
         self._helm.drain()
 
+    @property
+    def flood_bytes(self) -> int:
+        return 0
+
     def measure(self, codecs: Sequence[str], step_s: float) -> None:
         self._helm.measure(codecs, step_s)
 

@@ -46,6 +46,10 @@ class Actions(Protocol):
     def drain(self) -> None:
         """Empties token buckets, so that steps measured next are as slow as all later ones; collective."""
 
+    @property
+    def flood_bytes(self) -> int:
+        """What plain DDP sends in a step: a token bucket that codecs do not empty may hold less."""
+
     def measure(self, codecs: Sequence[str], step_s: float) -> None:
         """Probes links and codecs; collective."""
 

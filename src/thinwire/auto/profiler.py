@@ -82,6 +82,11 @@ class Profiler:
         """What a worker may send at once beyond the speed of its link."""
         return 0.0 if self._flat is None else self._flat.link.burst_bytes
 
+    @property
+    def dense_bytes(self) -> int:
+        """Gradients of the last step as plain DDP sends them."""
+        return sum(spec.numel * spec.dtype.itemsize for layout in self._buckets for spec in layout.specs)
+
     def forecasts(self, texts: Sequence[str], passes: Passes, measured_s: Mapping[str, float]) -> Forecasts:
         """Seconds of a step by choice, fitted to the steps measured so far; without those that cannot serve.
 

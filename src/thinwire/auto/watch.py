@@ -92,6 +92,8 @@ LOOK_STEPS = 1 / 8  # of a step: a long message takes so long at least, where th
 SEEN = 3.0  # times a short message: a long one should take so long, if that is less than a step
 OTHER = "messages take another time than they did"
 NOTHING = 0.5  # times a short message: what a long one takes longer than that counts for nothing
+FLOOD_WINDOWS = 4  # windows between two floods, which see the rate behind a token bucket
+FLOOD_SHARE = 0.03  # of the steps between two floods: where a flood takes longer there are none
 
 LinkTimer = Callable[[int, int], float]  # bytes and messages to the seconds of the quickest, all ranks alike
 
@@ -104,6 +106,10 @@ class LinkTimes(Protocol):
 
     def drain(self) -> None:
         """Empties token buckets; collective."""
+
+    @property
+    def flood_bytes(self) -> int:
+        """What plain DDP sends in a step: a token bucket that codecs do not empty may hold less."""
 
 
 @dataclass(frozen=True)
@@ -147,12 +153,17 @@ def long_message(link_s: LinkTimer, step_s: float) -> int:
 class DecisionWatch:
     """Counts windows and looks at the link that stray.
 
+    Steps of a codec may fit into a token bucket, and so do the messages of a look. What is behind it shows
+    when it is empty: a look that differs counts only if one with empty buckets differs too, and now and then
+    a flood shows whether the rate behind the bucket has grown, so that plain DDP may pay again.
+
     Patience grows where deciding anew came to the same result.
     """
 
     def __init__(self) -> None:
         self.link: LinkLook | None = None  # soon after the decision
         self._drained: LinkLook | None = None  # at the decision, with empty token buckets
+        self._flood_s = 0.0  # of a flood soon after the decision; 0: floods show no more than looks
         self._nbytes = 0  # of the long message of a look
         self._expected_s = 0.0
         self._patience = PATIENCE
@@ -163,16 +174,12 @@ class DecisionWatch:
         """A decision whose steps take so long; `same`: whether it is the one before, made anew."""
         self._expected_s, self._strayed, self._windows, self.link = expected_s, 0, 0, link
         self._nbytes, self._others, self._drained, self._settled = 0, 0, None, 0
+        self._flood_s = 0.0
         if same is not None:
             self._patience = min(MOST_PATIENCE, 2 * self._patience) if same else PATIENCE
 
     def look_drained(self, actions: LinkTimes) -> None:
-        """At the decision: a link that changes before the steps settle would be taken for the old one.
-
-        Not where deciding anew came to the same result: looks differ there although the link is the same.
-        """
-        if self._patience > PATIENCE:
-            return
+        """At the decision: a link that changes before the steps settle would be taken for the old one."""
         self._nbytes = long_message(actions.link_s, self._expected_s)
         self._drained = self._look_drained(actions)
 
@@ -186,10 +193,8 @@ class DecisionWatch:
         if self.link is None:
             return self._settle(window_s, actions)
         self._windows += 1
-        if self._others or self._windows % LINK_WINDOWS == 0:
-            self._others = self._others + 1 if self.other_link(actions.link_s) else 0
-            if self._others >= self._patience:
-                return OTHER
+        if self._looks_other(actions) or self._floods_quicker(actions):
+            return OTHER
         ratio = window_s / self._expected_s
         self._strayed = self._strayed + 1 if not 1 / STRAYS < ratio < STRAYS else 0
         if self._strayed < self._patience:
@@ -200,6 +205,31 @@ class DecisionWatch:
         """Whether a look at the link differs from the one soon after the decision."""
         return self.link is not None and LinkLook.of(self.link.nbytes, link_s).differs(self.link)
 
+    def _looks_other(self, actions: LinkTimes) -> bool:
+        """Whether looks in a row differ, and one with empty token buckets differs too.
+
+        Where it does not, the first look had found a bucket that was filling: it is taken anew.
+        """
+        if not self._others and self._windows % LINK_WINDOWS:
+            return False
+        self._others = self._others + 1 if self.other_link(actions.link_s) else 0
+        if self._others < self._patience:
+            return False
+        if self._drained is None or self._look_drained(actions).differs(self._drained):
+            return True
+        self._others, self.link = 0, LinkLook.of(self._nbytes, actions.link_s)
+        return False
+
+    def _floods_quicker(self, actions: LinkTimes) -> bool:
+        """Whether two floods in a row are much quicker than the one soon after the decision.
+
+        Slower ones mean nothing: the bucket was not as full, and a slower link shows in the steps.
+        """
+        if not self._flood_s or self._windows % FLOOD_WINDOWS:
+            return False
+        quicker_s = self._flood_s / OTHER_LINK
+        return all(actions.link_s(actions.flood_bytes, 1) < quicker_s for _ in range(2))
+
     def _settle(self, step_s: float, actions: LinkTimes) -> str:
         """Finds the message to look with, and some steps later what it takes; "" if all is as it was."""
         self._nbytes = self._nbytes or long_message(actions.link_s, step_s)
@@ -207,8 +237,24 @@ class DecisionWatch:
         if self._settled > 1:
             self.link = LinkLook.of(self._nbytes, actions.link_s)
         before = self._drained
-        changed = before is not None and all(self._look_drained(actions).differs(before) for _ in range(2))
+        if before is None:
+            return ""
+        if self.link is not None:
+            self._flood_s = self._flood(self.link, step_s, actions)
+        if self._patience > PATIENCE:  # looks differ where deciding anew came to the same result
+            return ""
+        changed = all(self._look_drained(actions).differs(before) for _ in range(2))
         return OTHER if changed else ""
+
+    def _flood(self, link: LinkLook, step_s: float, actions: LinkTimes) -> float:
+        """Seconds of a flood where it is much slower than looks promise, and not too long; else 0."""
+        nbytes = actions.flood_bytes
+        if nbytes <= link.nbytes:
+            return 0.0
+        flood_s = actions.link_s(nbytes, 1)
+        promised_s = link.short_s + link.rate_s * nbytes / link.nbytes
+        short = flood_s < FLOOD_SHARE * FLOOD_WINDOWS * WINDOW * step_s
+        return flood_s if short and flood_s > OTHER_LINK * promised_s else 0.0
 
     def _look_drained(self, actions: LinkTimes) -> LinkLook:
         actions.drain()

@@ -27,6 +27,14 @@ def test_a_scenario_is_made_of_its_seed_alone() -> None:
     assert play(7) == play(7)
 
 
+@pytest.mark.parametrize("seed", [1946, 1772, 1778])
+def test_what_a_token_bucket_hides_is_seen(seed: int) -> None:
+    """Codecs left the bucket full, so a link that became 20 times quicker looked the same (1946). Looks soon
+    after a decision found a bucket that was filling: the same link looked different later (1772, 1778)."""
+    summary = Summary.of(play(seed))
+    assert (summary.not_slower, summary.in_time) == (summary.decisions, summary.decisions), str(summary)
+
+
 def test_a_verdict_can_be_bad() -> None:
     def outcome(taken_s: float, steps: int = 60) -> ScenarioOutcome:
         return ScenarioOutcome(1, "qsgd:4", "fp16", steps, 1.0, taken_s, 1.0, 0.9, decided=True)

@@ -35,6 +35,7 @@ RATES = ("20mbit", "100mbit", "300mbit", "1gbit", None)
 WORKERS = (2, 4)
 SLOW_RATE, SLOW_NUMEL = "20mbit", 1_000_000  # on so slow a link only nets up to this size
 LOOPS = 2  # busy ones, beside a busy cell
+REPEATS, BUSY_REPEATS = (5, 10), (16, 30)  # at least and at most; beside busy loops single steps vary by half
 PAGE = """# auto on real links
 
 Made by `thinwire bench auto` of `{records}`; do not edit. Nets that nothing was tuned on, on 2 or 4 hosts
@@ -99,7 +100,8 @@ def run_auto_cells(
     for cell in wanted:
         if cell in known:
             continue
-        job = AutoJob(cell.model, cell.workers, quality or quality_of(cell.model), 16, seconds, 5, 10)
+        repeats = BUSY_REPEATS if cell.busy else REPEATS
+        job = AutoJob(cell.model, cell.workers, quality or quality_of(cell.model), 16, seconds, *repeats)
         choices(job.quality, nodes=False)  # a wrong quality is refused before anything is started
         record = _run(cell, job, told)
         RecordFile(path).append(record)

@@ -296,11 +296,16 @@ def _phases(hook: str) -> dict[str, tuple[int, float]]:
 
 
 def take_turns(variants: Sequence[TimedPhase], seconds: float, min_repeats: int, max_repeats: int) -> int:
-    """Runs the hooks in turn until the time is up; all workers stop after the same turn."""
+    """Runs the hooks in turn until the time is up; all workers stop after the same turn.
+
+    Every turn begins with another hook: what one leaves behind (caches, queues, a scheduler's debts) does not
+    always hit the same one.
+    """
     begin = time.perf_counter()
     turn = 0
     while True:
-        for variant in variants:
+        first = turn % len(variants)
+        for variant in (*variants[first:], *variants[:first]):
             variant.times.append(variant.turn())
         turn += 1
         spent = time.perf_counter() - begin

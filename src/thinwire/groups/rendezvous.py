@@ -70,7 +70,10 @@ class BackgroundTask(Generic[T]):
 DECLINE_S = 2.0  # a rank that gives up does not wait longer for a store that does not answer
 _TELLING_S = 10.0  # who gives up stays so long for those who have yet to hear why: it may keep the store
 _GLANCE_S = 0.5  # between two looks whether somebody has given up
-_ANSWER_S = 1.0  # what the store may take to answer, beyond the time it was asked to wait
+_FILE_TIMEOUT = "Wait timeout"  # what a FileStore raises as a plain RuntimeError
+_ANSWER_S = (
+    3.0  # what the store may take to answer beyond the time to wait: one in a file looks once a second
+)
 
 
 class Rendezvous:
@@ -84,11 +87,15 @@ class Rendezvous:
     4. A rank that cannot come says why (`decline`), so that nobody waits for it.
     """
 
-    def __init__(self, parent: dist.ProcessGroup) -> None:
-        self._ranks, self._rank = dist.get_process_group_ranks(parent), parent.rank()
-        self._store = distributed_c10d._get_default_store()
-        self._series = f"thinwire/{parent.group_name}"
+    def __init__(self, store: distributed_c10d.Store, series: str, ranks: Sequence[int], rank: int) -> None:
+        self._store, self._series, self._ranks, self._rank = store, f"thinwire/{series}", ranks, rank
         self._name: str | None = None
+
+    @classmethod
+    def of(cls, parent: dist.ProcessGroup) -> Rendezvous:
+        """The next meeting of a process group, through torch's default store."""
+        ranks = dist.get_process_group_ranks(parent)
+        return cls(distributed_c10d._get_default_store(), parent.group_name, ranks, parent.rank())
 
     def name(self, timeout_s: float) -> str:
         """No meeting had this name before; it is the same on all ranks."""
@@ -130,17 +137,27 @@ class Rendezvous:
         deadline, told = time.monotonic() + timeout_s, f"{self._name}/missing"
         while True:
             left = deadline - time.monotonic()
-            try:
-                self._store.wait(list(keys), timedelta(seconds=max(0.001, min(left, _GLANCE_S))))
+            if self._all_there(keys, max(0.001, min(left, _GLANCE_S))):
                 return []
-            except dist.DistStoreError:
-                if self._store.check([told]):
-                    missing: list[int] = json.loads(self._store.get(told))
-                    return missing
+            if self._store.check([told]):
+                missing: list[int] = json.loads(self._store.get(told))
+                return missing
             if left <= 0:
                 missing = [rank for rank, key in enumerate(keys) if not self._store.check([key])]
                 self._store.set(told, json.dumps(missing))
                 return missing
+
+    def _all_there(self, keys: Sequence[str], timeout_s: float) -> bool:
+        """Waits for keys; whether all are there. A store in a file says in its own way that they are not."""
+        try:
+            self._store.wait(list(keys), timedelta(seconds=timeout_s))
+        except dist.DistStoreError:
+            return False
+        except RuntimeError as error:
+            if str(error) != _FILE_TIMEOUT:
+                raise
+            return False
+        return True
 
     def _part(self, present: set[int]) -> None:
         """Waits until all who came know why the meeting has failed."""

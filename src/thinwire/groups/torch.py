@@ -69,7 +69,7 @@ class TorchGroup(Collectives):
         super().__init__(parent.rank(), dist.get_process_group_ranks(parent))
         self._parent = parent
         self._backend = dist.get_backend(parent)
-        self._meeting = Rendezvous(parent)
+        self._meeting = Rendezvous.of(parent)
         self._witness: Witness | None = None
         self._parts: list[TorchPart] = []
         self._standstill = Standstill(threading.get_ident(), _STANDSTILL_S)

@@ -22,7 +22,7 @@ class Byte(tw.Coder):
     """The options, and how payloads of several ranks become one: each is decoded by itself (GATHER)."""
 
     merge = tw.Merge.GATHER
-    memory = "residual"
+    feedback = "residual"
 
     levels: int = tw.option(127, int, "a whole number from 1 to 127")
 
@@ -45,7 +45,7 @@ class BytePacker(tw.GatherPacker):
         """The same for other tensors: a lane is cut into parts that travel while others are encoded."""
         return BytePacker(self.coder, layout, self.context)
 
-    def encode(self, x: Tensor, agreed: Tensor, key: tw.Key, payload: Tensor) -> None:
+    def encode(self, x: Tensor, shared: Tensor, key: tw.Key, payload: Tensor) -> None:
         scales, end = x.new_zeros(len(self.layout.specs)), self.scale_bytes
         for i, piece in enumerate(self.layout.slices):
             scales[i] = x[piece].abs().max() if x[piece].numel() else 0.0  # NaN if one of them is

@@ -4,7 +4,7 @@ torchrun --standalone --nproc-per-node 2 examples/resume_after_kill.py run.pt
 
 Every few steps rank 0 saves model, optimizer, compressor and the number of the next step in one file. Kill
 the processes (kill -9), run the same line again: it goes on, and ends with the parameters of a run that was
-never stopped. What the codec does not send is held back (`memory="residual"`), on every rank something else:
+never stopped. Error feedback (`feedback="residual"`) keeps what was not sent, which differs by rank:
 that is why `state_dict(gather=True)` asks all ranks.
 """
 
@@ -41,7 +41,7 @@ def train(path: Path) -> nn.Module:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     model = DistributedDataParallel(net)
     # named: "auto" decides by times, which are others after a kill, and so would be the bits
-    with tw.compress(model, "terngrad @ memory=residual") as compressor:
+    with tw.compress(model, "terngrad @ feedback=residual") as compressor:
         first = 0
         if path.exists():
             checkpoint = torch.load(path, weights_only=True)

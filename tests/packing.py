@@ -40,10 +40,10 @@ def transform(codecs: Sequence[BoundCodec], xs: Sequence[Tensor]) -> list[Tensor
     ys = list(xs)
     for stages in zip(*(codec.stages for codec in codecs), strict=True):
         offers = [stage.summands(y) for stage, y in zip(stages, ys, strict=True)]
-        agreed = offers[0].clone()
+        shared = offers[0].clone()
         for offer in offers[1:]:  # in rank order, as the engine adds them
-            agreed += offer
-        ys = [stage.forward(y, agreed) for stage, y in zip(stages, ys, strict=True)]
+            shared += offer
+        ys = [stage.forward(y, shared) for stage, y in zip(stages, ys, strict=True)]
     return ys
 
 
@@ -56,7 +56,7 @@ class Packed:
     """What every rank sends for its x: the agreed words and the payloads."""
 
     codecs: list[BoundCodec]
-    agreed: list[Tensor]
+    shared: list[Tensor]
     payloads: list[Tensor]
 
     @property
@@ -64,22 +64,22 @@ class Packed:
         """All payloads merged, as one shard."""
         packer = self.codecs[0].packer
         sums = torch.full((packer.merged_bytes(packer.num_granules),), 0xAA, dtype=torch.uint8)
-        packer.merge(torch.stack(self.payloads), self.agreed[0], sums)
+        packer.merge(torch.stack(self.payloads), self.shared[0], sums)
         return sums.unsqueeze(0)
 
     def mean(self, like: Tensor) -> Tensor:
         """What the merged payloads decode to, in a buffer shaped as `like`."""
         codec, result = self.codecs[0], torch.full_like(like, -12345.0)
-        numbers = codec.numbers(result)
-        codec.packer.decode(self.sums, self.agreed[0], numbers)
+        numbers = codec.decoded(result)
+        codec.packer.decode(self.sums, self.shared[0], numbers)
         codec.finish(numbers, result)
         return result
 
     def own(self, rank: int, like: Tensor) -> Tensor:
         """What one rank's payload stands for."""
         codec, result = self.codecs[rank], torch.full_like(like, -12345.0)
-        numbers = codec.numbers(result)
-        codec.packer.decode_own(self.payloads[rank], self.agreed[rank], numbers)
+        numbers = codec.decoded(result)
+        codec.packer.decode_local(self.payloads[rank], self.shared[rank], numbers)
         codec.finish(numbers, result)
         return result
 
@@ -98,10 +98,10 @@ def pack(
     codecs = [bound(text, layout, len(xs), rank, kernels, phase_of, learned) for rank in range(len(xs))]
     ys = transform(codecs, xs)
     offers = [codec.maxima(y) for codec, y in zip(codecs, ys, strict=True)]
-    agreed = torch.stack(offers).amax(0) if offers[0].numel() else offers[0]
+    shared = torch.stack(offers).amax(0) if offers[0].numel() else offers[0]
     payloads = []
     for rank, (codec, y) in enumerate(zip(codecs, ys, strict=True)):
         payload = torch.full((payload_bytes(codec.packer),), filling, dtype=torch.uint8)
-        codec.packer.encode(y, agreed, Key(seed=0, step=step, rank=rank), payload)
+        codec.packer.encode(y, shared, Key(seed=0, step=step, rank=rank), payload)
         payloads.append(payload)
-    return Packed(codecs, [agreed] * len(xs), payloads)
+    return Packed(codecs, [shared] * len(xs), payloads)

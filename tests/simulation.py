@@ -30,19 +30,19 @@ class Simulation:
     codec: CodecLike | Mapping[str, CodecLike]
     specs: tuple[Spec, ...]
     world: int
-    memory: str | None = None
+    feedback: str | None = None
     route: str | None = None
     kernels: Kernels | None = None
     seed: int = 0
     buckets: tuple[tuple[str, ...], ...] | None = None
     keep_dense: tuple[str, ...] = ()
     device: torch.device = CPU
-    control: str | None = None
+    schedule: str | None = None
 
     @cached_property
     def plan(self) -> Plan:
         policy = Policy.of(self.codec, self.keep_dense)
-        return Plan.of(policy, Model(self.specs), self.world, self.memory, self.route, self.control)
+        return Plan.of(policy, Model(self.specs), self.world, self.feedback, self.route, self.schedule)
 
     def engine(self, group: ThreadGroup) -> Engine:
         return Engine(self.plan, group, self.device, self.seed, self.kernels)
@@ -102,8 +102,8 @@ def flat(held: Mapping[str, Mapping[str, Tensor]]) -> Gradients:
     return {f"{what} {name}": t for what, tensors in held.items() for name, t in tensors.items()}
 
 
-def held(memory: ErrorFeedback) -> Gradients:
-    return flat(memory.state())
+def held(feedback: ErrorFeedback) -> Gradients:
+    return flat(feedback.state())
 
 
 def sum_of(tensors: Iterable[Tensor]) -> Tensor:

@@ -72,9 +72,9 @@ def test_the_readme_is_one_page() -> None:
 
 def test_every_page_is_in_one_of_the_groups_and_on_the_site() -> None:
     site = (ROOT / "tools" / "mkdocs.yml").read_text()
-    pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
-    assert {page.split("/")[0] for page in pages} == {"index.md", *GROUPS}
-    assert [page for page in pages if f"{page}\n" not in site] == []
+    buffers = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
+    assert {page.split("/")[0] for page in buffers} == {"index.md", *GROUPS}
+    assert [page for page in buffers if f"{page}\n" not in site] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

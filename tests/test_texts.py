@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from thinwire import texts
 from thinwire.errors import CodecError, LabError, ThinwireError
-from thinwire.feedback.table import MEMORIES
+from thinwire.feedback.table import FEEDBACKS
 from thinwire.routes import ROUTES
-from thinwire.schedules.table import CONSTANT, CONTROLS
+from thinwire.schedules.table import CONSTANT, SCHEDULES
 from thinwire.texts import (
     number_or_off,
     one_of,
@@ -27,9 +27,9 @@ from thinwire_lab.run.recipe import read_codec_choice
 
 
 def test_they_are_the_tables() -> None:
-    assert tuple(MEMORIES) == texts.MEMORIES
+    assert tuple(FEEDBACKS) == texts.FEEDBACKS
     assert tuple(ROUTES) == texts.ROUTES
-    assert (CONSTANT, *CONTROLS) == texts.CONTROLS
+    assert (CONSTANT, *SCHEDULES) == texts.SCHEDULES
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def test_they_are_the_tables() -> None:
     [
         ("terngard", 'no codec "terngard": did you mean "terngrad"?'),
         ("gradiveq:8 >> qsdg:4", 'no codec "qsdg": did you mean "qsgd"?'),
-        ("topk:0.1 @ memory=resid", 'no feedback "resid": did you mean "residual"?'),
-        ("topk:0.1 @ control=gard", 'no schedule "gard": did you mean "guard"?'),
+        ("topk:0.1 @ feedback=resid", 'no feedback "resid": did you mean "residual"?'),
+        ("topk:0.1 @ schedule=gard", 'no schedule "gard": did you mean "guard"?'),
         ("topk:0.1 @ route=allgathr", 'no route "allgathr": did you mean "allgather"?'),
         ("ddp-fp61", 'no codec "ddp-fp61"'),
     ],
@@ -55,7 +55,7 @@ def test_right_names_pass_whatever_their_options() -> None:
         "ddp",
         "ddp-fp16",
         "ddp-powersgd:4",
-        "dct >> topk:0.1 @ control=guard:x=1",
+        "dct >> topk:0.1 @ schedule=guard:x=1",
     ):
         read_codec_choice(text).check_names()
 
@@ -63,7 +63,7 @@ def test_right_names_pass_whatever_their_options() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("auto @ memory=residual", "auto chooses feedback, route and schedule"),
+        ("auto @ feedback=residual", "auto chooses feedback, route and schedule"),
         ("terngrad @ quality=safe", "quality=safe says what auto may take, and terngrad is no auto"),
     ],
 )

@@ -15,7 +15,7 @@ from thinwire_lab.data import load_task
 from thinwire_lab.run.recipe import shakespeare_study
 from thinwire_lab.run.virtual_trainer import VirtualTrainer
 
-CODECS = ("dense", "terngrad:1", "terngrad:1 @ memory=none")
+CODECS = ("dense", "terngrad:1", "terngrad:1 @ feedback=none")
 LOOKED_AT = (20, 40, 80)  # steps
 
 

@@ -23,6 +23,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from thinwire.deprecated import FormerAttribute
+
 PACKAGES = ("thinwire", "thinwire_private")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "api.md"
 HEAD = """# API reference
@@ -96,6 +98,8 @@ def members(cls: type, bases: Iterable[type] = ()) -> Iterator[tuple[str, Any]]:
     for name in sorted(dir(cls)):
         found = inspect.getattr_static(cls, name)
         function = _function(found)
+        if isinstance(found, FormerAttribute):
+            continue
         if name.startswith("_") or not (inspect.isroutine(function) or isinstance(found, PROPERTIES)):
             continue
         if name in told and (found is told[name] or not function.__doc__):

@@ -21,13 +21,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
-MEMORIES = ("none", "residual", "momentum", "ef21")
+FEEDBACKS = ("none", "residual", "momentum", "ef21")
 ROUTES = ("allreduce", "allgather", "sharded")
-CONTROLS = ("constant", "steps", "epochs", "diminish", "guard")
+SCHEDULES = ("constant", "steps", "epochs", "diminish", "guard")
 
 
 def check_name(what: str, text: str, known: Iterable[str]) -> None:
-    """Refuses a memory, route or control that does not exist; its options are not looked at."""
+    """Refuses error feedback, a route or a schedule that does not exist; options are not checked."""
     name = first_word(text)
     if name not in known:
         raise PlanError(f'there is no {what} "{name}": {known_names(name, known)}')
@@ -176,22 +176,31 @@ def show_yes_or_no(value: bool) -> str:
 
 
 OPTIONS = ("feedback", "route", "schedule", "bucket", "quality", "hierarchy")
-FORMER = {"feedback": "memory", "schedule": "control"}  # what they were called, and still are in records
+FORMER = {"memory": "feedback", "control": "schedule"}  # names before 0.2, which records still have
 _EXAMPLE = '"topk:0.01 @ schedule=guard feedback=none"'
+
+
+def with_present_names(text: str) -> str:
+    """A codec text with the present names of the options behind "@".
+
+    >>> with_present_names("topk:0.01 @ memory=none control=guard")
+    'topk:0.01 @ feedback=none schedule=guard'
+    """
+    return re.sub(rf"(?<=[@ ])({'|'.join(FORMER)})=", lambda found: f"{FORMER[found[1]]}=", text)
 
 
 def split_options(text: str) -> tuple[str, dict[str, str]]:
     """The codec, and what is asked for behind "@", in words of the form option=value.
 
     >>> split_options("topk:0.01 @ schedule=guard:patience=2 feedback=none")
-    ('topk:0.01', {'control': 'guard:patience=2', 'memory': 'none'})
+    ('topk:0.01', {'schedule': 'guard:patience=2', 'feedback': 'none'})
     """
     codec, at, rest = text.partition("@")
     given: dict[str, str] = {}
     for word in rest.split():
         name, equals, value = word.partition("=")
         name = FORMER.get(name, name)
-        if name not in (*OPTIONS, *FORMER.values()) or not equals or not value:
+        if name not in OPTIONS or not equals or not value:
             raise CodecError(
                 f'"{text}": "{word}" behind @ does not fit: write option=value with one of '
                 f"{', '.join(OPTIONS)}, as in {_EXAMPLE}"

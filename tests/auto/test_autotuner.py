@@ -21,7 +21,7 @@ class World:
     def __init__(self, step_s: Mapping[str, float], forecast_s: Mapping[str, float] | None = None) -> None:
         self.step_s, self.forecast_s = dict(step_s), dict(forecast_s or step_s)
         self.message_s = 0.01
-        self.now, self.codec, self.drained = 0.0, "dense", 0
+        self.now, self.codec, self.pending_gradients = 0.0, "dense", 0
         self.ran: list[str] = []
 
     def adopt(self, text: str) -> None:
@@ -37,7 +37,7 @@ class World:
         return self.message_s * (1 + nbytes / 1e4)
 
     def drain(self) -> None:
-        self.drained += 1
+        self.pending_gradients += 1
 
     @property
     def flood_bytes(self) -> int:
@@ -87,7 +87,7 @@ def test_the_first_steps_are_dense_and_the_best_by_forecast_is_tried_first() -> 
     assert world.ran[first] == "terngrad:1"
     assert made.decision is not None
     assert made.decision.step <= MAX_STEPS
-    assert world.drained >= len(set(world.ran)) - 1  # token buckets are emptied before every trial
+    assert world.pending_gradients >= len(set(world.ran)) - 1  # token buckets are emptied before every trial
 
 
 def test_a_choice_that_could_not_win_is_not_tried() -> None:
@@ -365,7 +365,7 @@ def test_passes_are_medians_of_steps_with_the_same_buckets() -> None:
 def test_the_table_of_qualities_is_about_codecs_that_exist() -> None:
     for candidate in CANDIDATES:
         assert candidate.quality in QUALITIES
-        assert parse(candidate.codec).memory in ("none", "residual")
+        assert parse(candidate.codec).feedback in ("none", "residual")
         assert candidate.codec.partition(":")[0] not in NEVER
         assert candidate.sgd
         assert candidate.adam

@@ -65,13 +65,13 @@ def test_digests(call: Call) -> None:
 
 
 def test_plan_shows_bytes_at_both_ends(call: Call) -> None:
-    words = ("plan", "digits-cnn", "--codec", "topk:0.01 @ control=guard memory=none")
+    words = ("plan", "digits-cnn", "--codec", "topk:0.01 @ schedule=guard feedback=none")
     text = call(*words).out
     assert "control guard:" in text
-    assert "at strength 0" in text
+    assert "at compression level 0" in text
     rows = call(*words, "--json").rows()
-    assert {row["memory"] for row in rows[:-1]} == {"none"}
-    assert rows[-1]["bytes_per_worker_at_strength_0"] > 50 * rows[-1]["bytes_per_worker"] / 10
+    assert {row["feedback"] for row in rows[:-1]} == {"none"}
+    assert rows[-1]["bytes_per_worker_at_level_0"] > 50 * rows[-1]["bytes_per_worker"] / 10
 
 
 def test_doctor(call: Call) -> None:

@@ -71,7 +71,7 @@ def test_unwritable_folder_is_found_before_training(call: Call, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     "words",
-    [("--codec", "terngrad:clip=much"), ("--model", "nets"), ("--codec", "topk:0.1 @ control=guard:a=1")],
+    [("--codec", "terngrad:clip=much"), ("--model", "nets"), ("--codec", "topk:0.1 @ schedule=guard:a=1")],
 )
 def test_options_are_checked_before_data_are_loaded(
     call: Call, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
@@ -85,7 +85,7 @@ def test_options_are_checked_before_data_are_loaded(
 
 MISSPELT = [
     ("train", "digits", "--codec", "terngard"),
-    ("train", "digits", "--codec", "topk:0.1 @ memory=resid"),
+    ("train", "digits", "--codec", "topk:0.1 @ feedback=resid"),
     ("train", "digits", "--rate", "fast"),
     ("compare", "digits", "--codecs", "ddp,terngard"),
     ("plan", "alexnet", "--codec", "terngard"),

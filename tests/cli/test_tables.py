@@ -47,7 +47,7 @@ def test_figures_are_whole_however_many_there_are(
     heads = ["codec", *(f"the head of {k}" for k in range(columns))]
     rows = [
         [
-            f"topk:0.0{k} >> qsgd:4 @ memory=momentum:mask=off,lr=on",
+            f"topk:0.0{k} >> qsgd:4 @ feedback=momentum:mask=off,lr=on",
             *(f"{12.345 * c:.3f} ms" for c in range(columns)),
         ]
         for k in range(3)

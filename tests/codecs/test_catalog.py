@@ -105,7 +105,7 @@ def test_chains() -> None:
         ("clip:off >> dense", 'clip: c="off" does not fit: a positive number of standard deviations'),
         (
             "bf16 >> terngrad",
-            'codec "bf16 >> terngrad": "bf16" packs numbers into bits, so it must be the last',
+            'codec "bf16 >> terngrad": "bf16" packs values into bits, so it must be the last',
         ),
         ("clip >>", 'there is no codec ""'),
         (">> dense", 'there is no codec ""'),

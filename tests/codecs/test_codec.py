@@ -31,7 +31,7 @@ class BoundHalve(BoundStage):
     def __init__(self, layout: Layout) -> None:
         self.layout, self.out = layout, Layout.packed(layout.specs)
 
-    def forward(self, x: Tensor, agreed: Tensor) -> Tensor:
+    def forward(self, x: Tensor, shared: Tensor) -> Tensor:
         return torch.cat([x[piece] / 2 for piece in self.layout.slices])
 
     def inverse(self, y: Tensor, x: Tensor) -> None:
@@ -43,7 +43,7 @@ class BoundHalve(BoundStage):
 class Choose(SelectingStage):
     """A stage whose decoding needs something only the rank's own payload carries, like indices."""
 
-    memory = "residual"
+    feedback = "residual"
 
     def check(self, coder: Coder) -> None:
         pass
@@ -71,8 +71,8 @@ def test_merge_follows_from_the_links(stages: tuple[LinearStage, ...], coder: Co
 
 
 def test_the_memory_is_that_of_the_link_that_drops_something() -> None:
-    assert Codec("test", (Clip(),), TernGrad()).memory == "none"
-    assert Codec("test", (Clip(),), TernGrad(), Choose()).memory == "residual"
+    assert Codec("test", (Clip(),), TernGrad()).feedback == "none"
+    assert Codec("test", (Clip(),), TernGrad(), Choose()).feedback == "residual"
 
 
 def test_only_a_bare_dense_coder_keeps_the_dtype() -> None:
@@ -82,9 +82,9 @@ def test_only_a_bare_dense_coder_keeps_the_dtype() -> None:
 
 
 def test_stages_make_a_gentle_coder_rough() -> None:
-    assert tw.parse("bf16").gentle
-    assert not tw.parse("clip >> bf16").gentle
-    assert not tw.parse("terngrad").gentle
+    assert tw.parse("bf16").near_lossless
+    assert not tw.parse("clip >> bf16").near_lossless
+    assert not tw.parse("terngrad").near_lossless
 
 
 def test_stages_run_forwards_and_decode_backwards() -> None:
@@ -103,7 +103,7 @@ def test_without_stages_numbers_are_not_copied() -> None:
     x = torch.zeros(3)
     codec = bound("terngrad", layout)
     assert transform([codec], [x])[0] is x
-    assert codec.numbers(x) is x
+    assert codec.decoded(x) is x
 
 
 def test_offers_are_zero_words_where_nothing_is_agreed() -> None:

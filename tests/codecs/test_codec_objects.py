@@ -26,7 +26,7 @@ import thinwire as tw
 @dataclass(frozen=True)
 class Rounded(tw.Coder):
     merge = tw.Merge.GATHER
-    memory = "residual"
+    feedback = "residual"
     grid: float = tw.option(0.5, float, "a positive number", repr)
 
     def bind(self, layout, context):
@@ -99,7 +99,11 @@ def test_a_codec_of_ones_own_module(own: str) -> None:
     """By its path, in texts, chains and rules; nothing of thinwire is changed for it."""
     text = f"{own}.Rounded:0.25"
     codec = tw.parse(text)
-    assert (codec.memory, codec.merge.value, codec.canonical) == ("residual", "gather", "Rounded(grid=0.25)")
+    assert (codec.feedback, codec.merge.value, codec.canonical) == (
+        "residual",
+        "gather",
+        "Rounded(grid=0.25)",
+    )
     means = Simulation(text, SPECS, 3).run(
         lambda step, rank: {s.name: torch.full(s.shape, 0.3) for s in SPECS}, 8
     )

@@ -27,10 +27,12 @@ def with_start(codec: str, start: int | str = START) -> str:
 
 
 def means_of(
-    codec: str, steps: int, first: int = 0, world: int = 3, memory: str | None = None
+    codec: str, steps: int, first: int = 0, world: int = 3, feedback: str | None = None
 ) -> list[Gradients]:
     source = gaussian(SPECS)
-    means = Simulation(codec, SPECS, world, memory).run(lambda step, rank: source(first + step, rank), steps)
+    means = Simulation(codec, SPECS, world, feedback).run(
+        lambda step, rank: source(first + step, rank), steps
+    )
     assert_ranks_agree(means)
     return means[0]
 
@@ -42,8 +44,8 @@ def true_mean(step: int, world: int = 3) -> Gradients:
 
 @pytest.mark.parametrize("codec", [*BIASED, LEARNED])
 def test_everything_is_sent_in_the_start(codec: str) -> None:
-    memory = "none" if codec.startswith("dgc") else None
-    for step, means in enumerate(means_of(with_start(codec), START, memory=memory)):
+    feedback = "none" if codec.startswith("dgc") else None
+    for step, means in enumerate(means_of(with_start(codec), START, feedback=feedback)):
         for name, expected in true_mean(step).items():
             torch.testing.assert_close(means[name], expected, rtol=1e-5, atol=2e-6)
 
@@ -87,10 +89,10 @@ def _largest(v: Tensor, count: int) -> Tensor:
     return sent
 
 
-@pytest.mark.parametrize("memory", ["residual", "ef21", "momentum:mask=off"])
-def test_every_memory_goes_through_a_start(memory: str) -> None:
+@pytest.mark.parametrize("feedback", ["residual", "ef21", "momentum:mask=off"])
+def test_every_memory_goes_through_a_start(feedback: str) -> None:
     for codec in ("fft:0.5,chunk=64,start=2", "sign:start=2"):
-        for means in means_of(codec, 4, memory=memory):
+        for means in means_of(codec, 4, feedback=feedback):
             assert all(bool(torch.isfinite(t).all()) for t in means.values())
 
 

@@ -227,7 +227,7 @@ def test_an_inner_coder_fits_what_was_chosen(kernels: Kernels) -> None:
     xs = [white(3000, rank) * (1 + rank) for rank in range(3)]
     for text in ("fft:0.85", "topk:0.15 >> rangefloat:10", "dct >> topk:0.15 >> rangefloat:10"):
         packed = pack(text, one_tensor(3000), xs, kernels=kernels)
-        assert packed.agreed[0].numel() == 0
+        assert packed.shared[0].numel() == 0
         for rank, x in enumerate(xs):
             exact = sent(text.split(" >> rangefloat")[0].replace("fft:0.85", "fft:0.85 >> dense"), x, kernels)
             assert energy(packed.own(rank, x) - exact) < 1e-3 * energy(x)
@@ -239,8 +239,8 @@ def test_the_name_is_a_chain() -> None:
     assert codec.selecting == TopK(drop=0.9)
     assert str(codec) == "fft:0.9,chunk=1024"
     assert codec.canonical == tw.parse("fourier:1024 >> topk:drop=0.9 >> rangefloat:10").canonical
-    assert (codec.merge, codec.memory) == (Merge.GATHER, "residual")
-    assert tw.parse("fourier >> fp16").memory == "none"
+    assert (codec.merge, codec.feedback) == (Merge.GATHER, "residual")
+    assert tw.parse("fourier >> fp16").feedback == "none"
     assert tw.parse("fourier >> fp16").merge is Merge.SUM
 
 

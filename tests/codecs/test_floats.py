@@ -92,7 +92,7 @@ def test_one_scale_for_all_ranks_tensor_by_tensor() -> None:
     layout = Layout.packed([Spec("small", (3,)), Spec("empty", (0,)), Spec("large", (2,))])
     xs = [torch.tensor([1e-9, -2e-9, 0.0, 1e9, 5e8]) * (rank + 1) for rank in range(3)]
     packed = pack("fp16", layout, xs)
-    assert packed.agreed[0].view(torch.float32).tolist() == pytest.approx([6e-9, 3e9])
+    assert packed.shared[0].view(torch.float32).tolist() == pytest.approx([6e-9, 3e9])
     torch.testing.assert_close(packed.mean(xs[0]), 2 * xs[0], rtol=2**-9, atol=0.0)
 
 
@@ -117,5 +117,5 @@ def test_tensors_are_taken_where_they_lie() -> None:
 
 def test_what_they_declare() -> None:
     assert (Dense().own_dtype, Cast().own_dtype) == (True, False)
-    assert Dense().gentle
-    assert Cast().gentle
+    assert Dense().near_lossless
+    assert Cast().near_lossless

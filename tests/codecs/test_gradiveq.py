@@ -170,7 +170,7 @@ def test_how_chains_merge() -> None:
     assert tw.parse("gradiveq:8 >> bf16").merge is Merge.SUM
     assert tw.parse("gradiveq:8 >> ternary").merge is Merge.INT
     assert tw.parse("gradiveq:8 >> terngrad:scales=own").merge is Merge.GATHER
-    assert tw.parse("gradiveq:8").memory == "none"
+    assert tw.parse("gradiveq:8").feedback == "none"
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])

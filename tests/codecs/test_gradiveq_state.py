@@ -26,12 +26,12 @@ def saved(state: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("codec", "memory"),
+    ("codec", "feedback"),
     [(CODEC, None), (CODEC + ",order=auto,energy=0.7", "residual"), (CODEC + " >> ternary", None)],
 )
-def test_resuming_in_any_phase_gives_the_same_bits(codec: str, memory: str | None) -> None:
+def test_resuming_in_any_phase_gives_the_same_bits(codec: str, feedback: str | None) -> None:
     """One run that saves in every phase, both ways; and a resumed run from each of its states."""
-    simulation = Simulation(codec, SPECS, 3, memory=memory)
+    simulation = Simulation(codec, SPECS, 3, feedback=feedback)
     source, last = low_rank(SPECS, noise=0.3), 2 * CYCLE
 
     def work(group: ThreadGroup) -> None:
@@ -119,9 +119,9 @@ def test_a_bad_step_is_no_sample_and_leaves_no_trace(bad: float, at: int) -> Non
 
 
 def test_what_was_dropped_is_kept_and_flushed() -> None:
-    """memory="residual": E2, the residual grows while compressed and is gone after a sample step."""
+    """feedback="residual": E2, the residual grows while compressed and is gone after a sample step."""
     source = gaussian(SPECS)
-    simulation = Simulation(CODEC, SPECS, 2, memory="residual")
+    simulation = Simulation(CODEC, SPECS, 2, feedback="residual")
 
     def work(group: ThreadGroup) -> tuple[list[float], Tensor, Tensor]:
         engine, norms = simulation.engine(group), []
@@ -130,7 +130,7 @@ def test_what_was_dropped_is_kept_and_flushed() -> None:
         for step in range(CYCLE + 1):
             sent += simulation.step(engine, source(step, group.rank))["odd"]
             true += true_mean(source, step, 2)["odd"]
-            norms.append(float(engine.memories["residual"].state()["residual"]["odd"].norm()))
+            norms.append(float(engine.feedbacks["residual"].state()["residual"]["odd"].norm()))
         return norms, sent, true
 
     for norms, sent, true in run_ranks(2, work):

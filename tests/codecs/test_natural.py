@@ -20,7 +20,7 @@ def draws(x: torch.Tensor, count: int) -> torch.Tensor:
 def test_nine_bits_per_element() -> None:
     packer = bound("natural", one_tensor(N)).packer
     assert 8 * packer.payload_bytes == 9 * N
-    assert tw.parse("natural").memory == "none"
+    assert tw.parse("natural").feedback == "none"
 
 
 def test_values_are_the_powers_of_two_around_the_number() -> None:

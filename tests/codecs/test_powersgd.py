@@ -59,7 +59,7 @@ def mean_of(source: Any, step: int, world: int) -> Gradients:
 def test_matrices_of_that_rank_come_back(world: int, fixed: bool) -> None:
     """P spans the columns of a matrix of rank r, so P P^T M = M, in the first step and with a warm start."""
     source = rank_r(SPECS, 2, fixed)
-    means = Simulation("powersgd:2", SPECS, world, memory="none").run(source, steps=4)
+    means = Simulation("powersgd:2", SPECS, world, feedback="none").run(source, steps=4)
     for step, found in enumerate(means[0]):
         for name, expected in mean_of(source, step, world).items():
             torch.testing.assert_close(found[name], expected, rtol=0, atol=1e-4)
@@ -72,7 +72,9 @@ def test_the_warm_start_finds_the_leading_directions() -> None:
     matrix = u @ torch.diag(0.7 ** torch.arange(60.0)) @ v
     best = float(torch.linalg.svdvals(matrix)[4:].norm())
     specs = specs_of({"m": (60, 60)})
-    means = Simulation("powersgd:4", specs, 2, memory="none").run(lambda step, rank: {"m": matrix}, steps=12)
+    means = Simulation("powersgd:4", specs, 2, feedback="none").run(
+        lambda step, rank: {"m": matrix}, steps=12
+    )
     errors = [float((found["m"] - matrix).norm()) for found in means[0]]
     assert errors[0] > 1.1 * best
     assert best * 0.9999 < errors[-1] < 1.01 * best
@@ -93,7 +95,7 @@ def test_error_feedback_telescopes(world: int) -> None:
     """E2: sum of sent = sum of gradients - e_T, and e stays bounded; the error is the rank's own."""
     source, steps = gaussian(SPECS), 30
     simulation = Simulation("powersgd:2", SPECS, world)
-    assert simulation.plan.entries[0].memory == "residual"
+    assert simulation.plan.entries[0].feedback == "residual"
 
     def work(group: ThreadGroup) -> tuple[Gradients, Gradients]:
         engine = simulation.engine(group)
@@ -101,7 +103,7 @@ def test_error_feedback_telescopes(world: int) -> None:
         for step in range(steps):
             for name, mean in simulation.step(engine, source(step, group.rank)).items():
                 sent[name] += mean
-        return sent, engine.memories["residual"].state()["residual"]
+        return sent, engine.feedbacks["residual"].state()["residual"]
 
     ranks = run_ranks(world, work)
     for name in MATRICES:
@@ -119,7 +121,7 @@ def test_the_error_is_local() -> None:
     def work(group: ThreadGroup) -> None:
         engine = simulation.engine(group)
         simulation.step(engine, gaussian(SPECS)(0, group.rank))
-        kept = engine.memories["residual"].state()["residual"]["fc"].view(40, 30)
+        kept = engine.feedbacks["residual"].state()["residual"]["fc"].view(40, 30)
         (left,) = [
             stage.left[lane.layout.names.index("fc")]
             for lanes in engine.lanes
@@ -197,7 +199,7 @@ def test_a_bad_gradient_reaches_every_rank_and_is_forgotten(bad: float) -> None:
 
 def test_zeros_stay_zeros_and_are_no_dead_end() -> None:
     """A zero gradient gives a zero mean; Q keeps its directions, so that the next gradient is seen."""
-    simulation = Simulation("powersgd:2", SPECS, 2, memory="none")
+    simulation = Simulation("powersgd:2", SPECS, 2, feedback="none")
     full = rank_r(SPECS, 2, fixed=True)
 
     def source(step: int, rank: int) -> Gradients:
@@ -254,4 +256,4 @@ def test_what_stays_dense(shape: tuple[int, ...], words: str | None) -> None:
 def test_merge_and_memory() -> None:
     codec = tw.parse("powersgd:4")
     assert codec.merge is Merge.SUM
-    assert codec.memory == "residual"
+    assert codec.feedback == "residual"

@@ -78,7 +78,7 @@ def test_t7_one_level_is_terngrad_without_clipping(kernels: Kernels, text: str) 
     xs = [x, normal(5003, seed=1)]
     ours = pack(f"qsgd:2,{text}", one_tensor(5003), xs, kernels=kernels)
     theirs = pack(f"terngrad:clip=off,{text}", one_tensor(5003), xs, kernels=kernels)
-    assert same_bits(ours.agreed[0], theirs.agreed[0])
+    assert same_bits(ours.shared[0], theirs.shared[0])
     for rank in (0, 1):
         assert same_bits(ours.own(rank, x), theirs.own(rank, x))
     assert same_bits(ours.mean(x), theirs.mean(x))
@@ -132,7 +132,7 @@ def test_tiny_and_huge_blocks_are_finite(kernels: Kernels, norm: str) -> None:
         packed = pack(f"qsgd:4,norm={norm}", one_tensor(512), [x], kernels=kernels)
         found = packed.own(0, x)
         assert torch.isfinite(found).all()
-        assert found.abs().max() <= packed.agreed[0].view(torch.float32).max() * (1 + 1e-6)
+        assert found.abs().max() <= packed.shared[0].view(torch.float32).max() * (1 + 1e-6)
     x = torch.full((512,), torch.finfo(torch.float32).max)
     assert torch.isfinite(pack(f"qsgd:4,norm={norm}", one_tensor(512), [x], kernels=kernels).own(0, x)).all()
 
@@ -152,9 +152,9 @@ def test_a_block_that_is_not_finite_is_so_everywhere(kernels: Kernels, text: str
 def test_the_norm_is_that_of_the_block() -> None:
     x = normal(1100)
     for text, order in (("qsgd:4,block=512", math.inf), ("qsgd:4,block=512,norm=l2", 2)):
-        agreed = pack(text, one_tensor(1100), [x, x / 2]).agreed[0].view(torch.float32)
+        shared = pack(text, one_tensor(1100), [x, x / 2]).shared[0].view(torch.float32)
         expected = torch.stack([part.double().norm(order) for part in x.split(512)])
-        torch.testing.assert_close(agreed.double(), expected, rtol=1e-7, atol=0)
+        torch.testing.assert_close(shared.double(), expected, rtol=1e-7, atol=0)
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -203,7 +203,7 @@ def test_bad_options(options: dict[str, Any], sentence: str) -> None:
 def test_how_it_merges() -> None:
     assert QSGD().merge is Merge.INT
     assert QSGD(scales="own").merge is Merge.GATHER
-    assert QSGD().memory == "none"
+    assert QSGD().feedback == "none"
 
 
 def test_behind_a_stage_with_any_layout(kernels: Kernels) -> None:

@@ -323,10 +323,10 @@ def test_texts() -> None:
 
 def test_how_it_merges_and_what_it_remembers() -> None:
     assert RangeFloat().merge is Merge.GATHER
-    assert {RangeFloat(bits).memory for bits in range(6, 17)} == {"none"}
+    assert {RangeFloat(bits).feedback for bits in range(6, 17)} == {"none"}
     for coarse in ({"bits": 4}, {"bits": 5}, {"max": 1.0}, {"mantissa": 1}, {"bits": 8, "mantissa": 6}):
-        assert RangeFloat(**coarse).memory == "residual"
-    assert tw.parse("topk:0.1 >> rangefloat:8").memory == "residual"
+        assert RangeFloat(**coarse).feedback == "residual"
+    assert tw.parse("topk:0.1 >> rangefloat:8").feedback == "residual"
 
 
 @pytest.mark.parametrize("text", ["rangefloat:8", "rangefloat:10,block=64", "topk:0.2 >> rangefloat:10"])

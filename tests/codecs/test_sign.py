@@ -104,7 +104,7 @@ def test_bad_options() -> None:
 
 
 def test_how_it_merges_and_remembers() -> None:
-    assert (Sign().merge, Sign().memory) == (Merge.GATHER, "residual")
+    assert (Sign().merge, Sign().feedback) == (Merge.GATHER, "residual")
 
 
 def test_with_error_feedback_it_finds_the_minimum_of_a_quadratic() -> None:
@@ -112,11 +112,11 @@ def test_with_error_feedback_it_finds_the_minimum_of_a_quadratic() -> None:
     n, steps, eta = 64, 400, 0.2
     curvature, target = torch.linspace(0.2, 1.0, n), torch.linspace(-3, 3, n)
     distances = {}
-    for memory in ("residual", "none"):
-        simulation = Simulation("sign:values=scaled", specs_of({"x": n}), 1, memory=memory)
+    for feedback in ("residual", "none"):
+        simulation = Simulation("sign:values=scaled", specs_of({"x": n}), 1, feedback=feedback)
         engine, x = simulation.engine(ThreadGroup.make(1)[0]), torch.zeros(n)
         for _ in range(steps):
             x = x - eta * simulation.step(engine, {"x": curvature * (x - target)})["x"]
-        distances[memory] = (x - target).norm().item() / target.norm().item()
+        distances[feedback] = (x - target).norm().item() / target.norm().item()
     assert distances["residual"] < 1e-3
     assert distances["residual"] < distances["none"]

@@ -74,7 +74,7 @@ def test_with_its_residual_it_is_the_published_loop() -> None:
             engine.exchange(Bucket(buffer, layout))
             engine.end_step()
             means.append(buffer)
-        return means, local_state(engine)["memories"]["residual"]["residual"]
+        return means, local_state(engine)["feedback"]["residual"]["residual"]
 
     (means, held), _ = run_ranks(2, work)
     e = [np.zeros(LAYOUT.numel), np.zeros(LAYOUT.numel)]

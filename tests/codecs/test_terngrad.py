@@ -29,7 +29,7 @@ def draws(text: str, x: Tensor, count: int) -> Tensor:
 
 
 def scale_of(text: str, x: Tensor, kernels: Kernels | None = None) -> float:
-    return float(pack(text, one_tensor(x.numel()), [x], kernels=kernels).agreed[0].view(torch.float32))
+    return float(pack(text, one_tensor(x.numel()), [x], kernels=kernels).shared[0].view(torch.float32))
 
 
 def clipped(x: Tensor, c: float) -> Tensor:
@@ -143,22 +143,22 @@ def test_constant_layers_are_not_clipped(kernels: Kernels) -> None:
 def test_every_layer_has_its_own_scale() -> None:
     layout = Layout.packed([Spec("a", (100,)), Spec("b", (50,))])
     x = torch.cat([gaussian(100), 1e3 * gaussian(50)])
-    scales = pack("terngrad:clip=off", layout, [x]).agreed[0].view(torch.float32)
+    scales = pack("terngrad:clip=off", layout, [x]).shared[0].view(torch.float32)
     assert scales.tolist() == [x[:100].abs().max().item(), x[100:].abs().max().item()]
 
 
 def test_every_block_has_its_own_scale() -> None:
     x = gaussian(100)
-    scales = pack("terngrad:clip=off,block=32", one_tensor(100), [x]).agreed[0].view(torch.float32)
+    scales = pack("terngrad:clip=off,block=32", one_tensor(100), [x]).shared[0].view(torch.float32)
     assert scales.tolist() == [block.abs().max().item() for block in x.split(32)]
 
 
 def test_shared_scales_are_the_largest_of_all_ranks() -> None:
     xs = [gaussian(100, seed) * (seed + 1) for seed in range(3)]
     shared = pack("terngrad:clip=off", one_tensor(100), xs)
-    assert shared.agreed[0].view(torch.float32).item() == max(x.abs().max().item() for x in xs)
+    assert shared.shared[0].view(torch.float32).item() == max(x.abs().max().item() for x in xs)
     own = pack("terngrad:clip=off,scales=own", one_tensor(100), xs)
-    assert own.agreed[0].numel() == 0
+    assert own.shared[0].numel() == 0
     assert [own.own(r, xs[0]).abs().max().item() for r in range(3)] == [x.abs().max().item() for x in xs]
 
 
@@ -228,14 +228,14 @@ def test_how_it_merges() -> None:
     assert TernGrad().merge is Merge.INT
     assert TernGrad(scales="own").merge is Merge.GATHER
     assert not TernGrad().own_dtype
-    assert not TernGrad().gentle
+    assert not TernGrad().near_lossless
 
 
 @pytest.mark.parametrize(
-    ("text", "memory"), [("", "none"), ("2", "none"), ("1.5", "residual"), ("1", "residual")]
+    ("text", "feedback"), [("", "none"), ("2", "none"), ("1.5", "residual"), ("1", "residual")]
 )
-def test_a_clip_that_cuts_is_a_bias_and_has_a_memory(text: str, memory: str) -> None:
-    assert parse(f"terngrad:{text}" if text else "terngrad").memory == memory
+def test_a_clip_that_cuts_is_a_bias_and_has_a_memory(text: str, feedback: str) -> None:
+    assert parse(f"terngrad:{text}" if text else "terngrad").feedback == feedback
 
 
 def test_with_a_low_clip_it_is_a_contraction_and_nothing_is_lost() -> None:
@@ -248,5 +248,5 @@ def test_with_a_low_clip_it_is_a_contraction_and_nothing_is_lost() -> None:
     sent = low.run(lambda step, rank: {"w": steady}, steps=60)[0]
     left = 60 * steady - sum_of(means["w"] for means in sent)
     assert left.norm() < 3 * steady.norm()
-    without = low.but(memory="none").run(lambda step, rank: {"w": steady}, steps=60)[0]
+    without = low.but(feedback="none").run(lambda step, rank: {"w": steady}, steps=60)[0]
     assert (60 * steady - sum_of(means["w"] for means in without)).norm() > 15 * steady.norm()

@@ -159,8 +159,8 @@ def test_wire_bits_of_one_percent() -> None:
 
 def test_payloads_are_gathered() -> None:
     codec = tw.parse("topk:0.01")
-    assert (codec.merge, codec.memory) == (Merge.GATHER, "residual")
-    assert not codec.gentle
+    assert (codec.merge, codec.feedback) == (Merge.GATHER, "residual")
+    assert not codec.near_lossless
     with pytest.raises(PlanError, match='use route "allgather"'):
         Simulation("topk:0.1", specs_of({"w": 500}), 2, route="sharded").plan  # noqa: B018
 
@@ -204,8 +204,8 @@ SLOPES = torch.tensor([[-3.0, 2.0, 2.0], [2.0, -3.0, 2.0], [2.0, 2.0, -3.0]])
 THREE = specs_of({"x": 3})
 
 
-def descend(memory: str, steps: int) -> list[Tensor]:
-    simulation = Simulation("topk:k=1", THREE, 3, memory=memory)
+def descend(feedback: str, steps: int) -> list[Tensor]:
+    simulation = Simulation("topk:k=1", THREE, 3, feedback=feedback)
 
     def work(group: ThreadGroup) -> Tensor:
         engine, slope, x = simulation.engine(group), SLOPES[group.rank], torch.ones(3)

@@ -48,13 +48,13 @@ def test_bad_texts(text: str) -> None:
 
 
 def test_it_is_topk_with_momentum_memory() -> None:
-    assert tw.parse("dgc:0.001").memory == "momentum"
+    assert tw.parse("dgc:0.001").feedback == "momentum"
     specs = specs_of({"w": (50, 40)})
     dgc = Simulation("dgc:0.01,warmup=0", specs, 3).run(gaussian(specs), steps=4)
-    topk = Simulation("topk:0.01", specs, 3, memory="momentum").run(gaussian(specs), steps=4)
+    topk = Simulation("topk:0.01", specs, 3, feedback="momentum").run(gaussian(specs), steps=4)
     for a, b in zip(dgc[0], topk[0], strict=True):
         assert_same(a, b)
-    other = Simulation("topk:0.01", specs, 3, memory="momentum:0.5").run(gaussian(specs), steps=4)
+    other = Simulation("topk:0.01", specs, 3, feedback="momentum:0.5").run(gaussian(specs), steps=4)
     assert same_bits(dgc[0][0]["w"], other[0][0]["w"])
     assert not same_bits(dgc[0][3]["w"], other[0][3]["w"])
 
@@ -91,12 +91,12 @@ def test_a_skipped_step_does_not_count_for_the_schedule() -> None:
         engine, phases, unchanged = simulation.engine(group), [], True
         for step in range(4):
             gradients = dict(SOURCE(step, group.rank))
-            before = held(engine.memories["momentum"])
+            before = held(engine.feedbacks["momentum"])
             if step == 1 and group.rank == 1:
                 gradients["fc"][2, 3] = torch.inf
             phases.append(engine.plan.phases(engine.finite_steps)[0])
             mean = simulation.step(engine, gradients)
-            after = held(engine.memories["momentum"])
+            after = held(engine.feedbacks["momentum"])
             if step == 1:
                 assert not torch.isfinite(mean["fc"]).all()
                 unchanged = all(same_bits(before[n], after[n]) for n in before)
@@ -110,7 +110,7 @@ def test_a_skipped_step_does_not_count_for_the_schedule() -> None:
 @pytest.mark.parametrize("world", [1, 3])
 def test_e2_everything_is_sent_in_the_end(world: int) -> None:
     """N * sum of means = sum of all velocities - what is unsent; velocities by an independent recurrence."""
-    simulation = Simulation("dgc:0.05,warmup=0", SPECS, world, memory="momentum:0.7")
+    simulation = Simulation("dgc:0.05,warmup=0", SPECS, world, feedback="momentum:0.7")
     steps = 8
 
     def work(group: ThreadGroup) -> tuple[list[Gradients], Gradients, Gradients]:
@@ -122,8 +122,8 @@ def test_e2_everything_is_sent_in_the_end(world: int) -> None:
             means.append(simulation.step(engine, gradients))
             for name in total:
                 total[name] += 0.7 * u[name] + gradients[name].flatten()
-                u[name] = engine.memories["momentum:factor=0.7"].state()["velocity"][name]
-        return means, total, held(engine.memories["momentum:factor=0.7"])
+                u[name] = engine.feedbacks["momentum:factor=0.7"].state()["velocity"][name]
+        return means, total, held(engine.feedbacks["momentum:factor=0.7"])
 
     ranks = run_ranks(world, work)
     for spec in SPECS:
@@ -146,10 +146,10 @@ def steps(sim: Simulation, engine: Engine, first: int, last: int) -> list[Gradie
 
 @pytest.mark.parametrize("gather", [False, True])
 @pytest.mark.parametrize("world", [1, 3])
-@pytest.mark.parametrize("memory", [None, "momentum:0.8,nesterov=on,clip=3"])
-def test_resuming_gives_the_same_bits(world: int, gather: bool, memory: str | None) -> None:
+@pytest.mark.parametrize("feedback", [None, "momentum:0.8,nesterov=on,clip=3"])
+def test_resuming_gives_the_same_bits(world: int, gather: bool, feedback: str | None) -> None:
     """In the middle of the warm-up, and a step after a phase switch."""
-    sim = Simulation(CODEC, SPECS, world, memory=memory)
+    sim = Simulation(CODEC, SPECS, world, feedback=feedback)
     expected = sim.run(SOURCE, steps=7)
     assert_ranks_agree(expected)
 
@@ -185,7 +185,7 @@ def test_a_changed_world_keeps_the_sums(new_world: int) -> None:
         other = sim.but(world=new_world)
         engine = other.engine(group)
         load_state(engine, state)
-        kept = held(engine.memories["momentum"])
+        kept = held(engine.feedbacks["momentum"])
         steps(other, engine, 3, 5)
         return kept
 
@@ -225,9 +225,9 @@ def test_momentum_is_worth_having_once() -> None:
 
 
 @functools.cache
-def sent_per_step(ratio: float, control: str | None = None, memory: str = "momentum") -> float:
+def sent_per_step(ratio: float, schedule: str | None = None, feedback: str = "momentum") -> float:
     """What is sent of a constant gradient of ones in a step, on average over the second half of 400."""
-    sim = Simulation(f"dgc:{ratio},warmup=0", specs_of({"a": 200}), 1, memory=memory, control=control)
+    sim = Simulation(f"dgc:{ratio},warmup=0", specs_of({"a": 200}), 1, feedback=feedback, schedule=schedule)
     ones = {"a": torch.ones(200)}
 
     def work(group: ThreadGroup) -> float:
@@ -242,10 +242,10 @@ def test_masking_costs_step_length_where_much_is_sent() -> None:
     """The published algorithm, as in its warm-up: momentum SGD would send 10."""
     sent = {ratio: sent_per_step(ratio) for ratio in (0.01, 0.063, 0.25, 1.0)}
     assert sent == pytest.approx({0.01: 9.1, 0.063: 5.4, 0.25: 2.25, 1.0: 1.0}, rel=0.05)
-    assert sent_per_step(1.0, memory="momentum:mask=off") == pytest.approx(10, rel=1e-3)
+    assert sent_per_step(1.0, feedback="momentum:mask=off") == pytest.approx(10, rel=1e-3)
 
 
-@pytest.mark.parametrize("strength", [0.9, 0.5, 0.25, 0.0])
-def test_easing_does_not_shorten_the_steps(strength: float) -> None:
+@pytest.mark.parametrize("level", [0.9, 0.5, 0.25, 0.0])
+def test_easing_does_not_shorten_the_steps(level: float) -> None:
     """A control that makes dgc gentler must not lower the learning rate at the same time."""
-    assert 0.99 * sent_per_step(0.01) <= sent_per_step(0.01, f"steps:0={strength}") <= 10.1
+    assert 0.99 * sent_per_step(0.01) <= sent_per_step(0.01, f"steps:0={level}") <= 10.1

@@ -24,8 +24,8 @@ def run(simulation: Simulation) -> list[tuple[list[Gradients], Gradients]]:
     def work(group: ThreadGroup) -> tuple[list[Gradients], Gradients]:
         engine = simulation.engine(group)
         means = [simulation.step(engine, gaussian(SPECS)(step, group.rank)) for step in range(STEPS)]
-        memory = engine.memories.get("residual")
-        return means, {} if memory is None else memory.state()["residual"]
+        feedback = engine.feedbacks.get("residual")
+        return means, {} if feedback is None else feedback.state()["residual"]
 
     return run_ranks(simulation.world, work)
 
@@ -45,10 +45,10 @@ def test_e2_telescoping(text: str, route: str, world: int) -> None:
     """N * sum of means = sum of gradients - sum of residuals; what owners round is not any rank's to hold."""
     if world > 1 and tw.parse(text).merge is Merge.SUM:
         pytest.skip("float payloads are rounded once more where they are added")
-    simulation = Simulation(text, SPECS, world, memory="residual", route=route)
+    simulation = Simulation(text, SPECS, world, feedback="residual", route=route)
     ranks = run(simulation)
     entries = simulation.plan.entries
-    holding = {e.spec.name for e in entries if e.memory == "residual" and e.spec.numel}
+    holding = {e.spec.name for e in entries if e.feedback == "residual" and e.spec.numel}
     assert set(ranks[0][1]) == holding
     for spec in SPECS:
         given = sum(gaussian(SPECS)(t, r)[spec.name].double() for t in range(STEPS) for r in range(world))

@@ -82,11 +82,11 @@ def test_encoding_changes_neither_the_gradient_nor_the_agreed_words(text: str) -
     before = xs[0].clone()
     codec = bound(text, layout_of(text))
     (y,) = transform([codec], xs)
-    agreed = codec.maxima(y)
-    words = agreed.clone()
-    codec.packer.encode(y, agreed, Key(0, 0, 0), torch.zeros(payload_bytes(codec.packer), dtype=torch.uint8))
+    shared = codec.maxima(y)
+    words = shared.clone()
+    codec.packer.encode(y, shared, Key(0, 0, 0), torch.zeros(payload_bytes(codec.packer), dtype=torch.uint8))
     assert same_bits(xs[0], before)
-    assert same_bits(agreed, words)
+    assert same_bits(shared, words)
 
 
 @every_text
@@ -127,11 +127,11 @@ def test_parts_together_do_what_the_whole_does(text: str) -> None:
     (x,) = buffers(1)
     codec = bound(text, layout_of(text))
     (y,) = transform([codec], [x])
-    agreed, key = codec.maxima(y), Key(0, 0, 0)
+    shared, key = codec.maxima(y), Key(0, 0, 0)
     whole = torch.empty(payload_bytes(codec.packer), dtype=torch.uint8)
-    codec.packer.encode(y, agreed, key, whole)
+    codec.packer.encode(y, shared, key, whole)
     expected = torch.full_like(y, -1.0)
-    codec.packer.decode_own(whole, agreed, expected)
+    codec.packer.decode_local(whole, shared, expected)
     for count in (2, 3, 7, 1000):
         parts, found = codec.packer.parts(count), torch.full_like(y, -1.0)
         assert 1 <= len(parts) <= count
@@ -139,8 +139,8 @@ def test_parts_together_do_what_the_whole_does(text: str) -> None:
         assert parts[-1].last == codec.inner.numel
         payloads = [torch.empty(payload_bytes(part.packer), dtype=torch.uint8) for part in parts]
         for part, payload in zip(parts, payloads, strict=True):
-            part.packer.encode(y, agreed, key, payload)
-            part.packer.decode_own(payload, agreed, found)
+            part.packer.encode(y, shared, key, payload)
+            part.packer.decode_local(payload, shared, found)
         if codec.packer.merges:
             assert same_bits(torch.cat(payloads), whole)
         assert same_bits(found, expected)

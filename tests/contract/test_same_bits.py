@@ -35,7 +35,7 @@ PHASES = {  # chains, and codecs that go through several phases: with the steps 
     "fft:0.85,chunk=tensor": 2,
     "sign:block=column": 2,
 }
-MEMORIES = {"dgc": "momentum:0.9,clip=1.0", "gradiveq": "residual"}
+FEEDBACKS = {"dgc": "momentum:0.9,clip=1.0", "gradiveq": "residual"}
 EVERY_ALIGNMENT = (0, 1, 2, 4, 7, 8, 15)
 FEW = 3  # places that kernels other than the best are tried at
 
@@ -69,8 +69,8 @@ def lyings(steps: int) -> Iterator[Lying]:
 
 def run(text: str, steps: int, lying: Lying) -> dict[str, Tensor]:
     """Everything a run leaves: the means of every step, what is held back and what was learnt, by rank."""
-    memory = MEMORIES.get(text.partition(":")[0])
-    simulation = Simulation(text, SPECS, WORLD, memory=memory, kernels=backends()[lying.kernels])
+    feedback = FEEDBACKS.get(text.partition(":")[0])
+    simulation = Simulation(text, SPECS, WORLD, feedback=feedback, kernels=backends()[lying.kernels])
     source, (layout,) = gaussian(SPECS), simulation.layouts
 
     def work(group: ThreadGroup) -> dict[str, Tensor]:
@@ -83,7 +83,7 @@ def run(text: str, steps: int, lying: Lying) -> dict[str, Tensor]:
             for name, piece in zip(layout.names, layout.slices, strict=True):
                 left[f"mean of {name}, step {step}"] = buffer[piece].clone()
         state = local_state(engine)
-        for text, held in state["memories"].items():
+        for text, held in state["feedback"].items():
             left |= {f"{text}: {what}": t for what, t in flat(held).items()}
         left |= {f"learned: {what}": t for what, t in flat(state["learned"]).items()}
         return left

@@ -23,7 +23,7 @@ from thinwire_lab.run.recipe import digits
 def saved(folder: Path, number: int) -> tuple[Path, Checkpoint]:
     generator = torch.Generator().manual_seed(number)
     model = {"weight": torch.randn(64, 65, generator=generator), "bias": torch.randn(65, generator=generator)}
-    kept = {"memories": {"residual": {"weight": torch.randn(64, 65, generator=generator)}}, "step": number}
+    kept = {"feedback": {"residual": {"weight": torch.randn(64, 65, generator=generator)}}, "step": number}
     path = folder / "run.ckpt"
     checkpoint = Checkpoint(digits(), number, model, {"lr": 0.1}, kept)
     write_checkpoint(path, checkpoint)

@@ -74,8 +74,8 @@ def memories_of(compressor: tw.Compressor) -> str:
     engine = compressor.engine
     kept = {
         f"{kind} {what} {name}": t
-        for kind, memory in engine.memories.items()
-        for what, tensors in memory.state().items()
+        for kind, feedback in engine.feedbacks.items()
+        for what, tensors in feedback.state().items()
         for name, t in tensors.items()
     }
     return digest(kept)

@@ -53,8 +53,8 @@ class MadeUpHelm:
         self._helm.steer(text)
 
     def agree(self, numbers: Sequence[float]) -> list[float]:
-        agreed: list[float] = self._helm.agree(numbers)
-        return agreed
+        shared: list[float] = self._helm.agree(numbers)
+        return shared
 
     def link_s(self, nbytes: int, messages: int) -> float:
         assert self._helm.link_s(nbytes, messages) > 0

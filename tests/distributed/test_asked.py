@@ -48,14 +48,14 @@ def of_pair_and_auto() -> tuple[str, str]:
         assert it.compressor is not None
         fit(it.model, 2)
         explained = str(it.compressor.report())
-    memory = {entry.memory for entry in state.plan.entries}
+    feedback = {entry.feedback for entry in state.plan.entries}
     state.close()
-    return str(sorted(memory)), explained
+    return str(sorted(feedback)), explained
 
 
 def test_the_pair_and_auto_take_them_too(teams: Teams) -> None:
-    for memory, explained in teams(2).run(of_pair_and_auto):
-        assert "residual" in memory
+    for feedback, explained in teams(2).run(of_pair_and_auto):
+        assert "residual" in feedback
         assert 'quality "exact"' in explained
 
 
@@ -114,17 +114,18 @@ def test_one_word_to_keep_dense_may_be_a_text(teams: Teams) -> None:
 def former_names() -> list[Any]:
     """`memory=` and `control=` do what `feedback=` and `schedule=` do, with a warning; both are an error."""
     model = DistributedDataParallel(mlp())
+    former: dict[str, Any] = {"memory": "none", "control": "guard"}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with tw.compress(model, "topk:0.05", memory="none", control="guard") as compressor:
+        with tw.compress(model, "topk:0.05", **former) as compressor:
             plan = compressor.plan
     told = [str(warning.message) for warning in caught if warning.category is DeprecationWarning]
-    both = failure_of(lambda: tw.compress(model, "topk:0.05", memory="none", feedback="none"))
-    return [{entry.memory for entry in plan.entries}, plan.control is not None, told, both.text]
+    both = failure_of(lambda: tw.compress(model, "topk:0.05", feedback="none", **former))
+    return [{entry.feedback for entry in plan.entries}, plan.schedule is not None, told, both.text]
 
 
 def test_the_former_names_work_for_one_more_release(teams: Teams) -> None:
-    for memories, has_schedule, told, both in teams(2).run(former_names):
-        assert (memories, has_schedule) == ({"none"}, True)
+    for feedbacks, has_schedule, told, both in teams(2).run(former_names):
+        assert (feedbacks, has_schedule) == ({"none"}, True)
         assert told == ["memory= is called feedback= now", "control= is called schedule= now"]
         assert "memory= is the former name of feedback=" in both

@@ -38,8 +38,8 @@ def different_names() -> Failure:
 
 
 def different_memories() -> Failure:
-    memory = "none" if dist.get_rank() == 1 else "residual"
-    return failure_of(lambda: wrap(mlp(), "terngrad", feedback=memory))
+    feedback = "none" if dist.get_rank() == 1 else "residual"
+    return failure_of(lambda: wrap(mlp(), "terngrad", feedback=feedback))
 
 
 @pytest.mark.parametrize("work", [different_codecs, different_names, different_memories])

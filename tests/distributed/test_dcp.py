@@ -75,8 +75,8 @@ def go_on(codec: str, options: dict[str, Any], folder: str, gather: bool) -> tup
 def held(it: Wrapped) -> list[Any]:
     """What the memories of this rank hold."""
     assert it.compressor is not None
-    memories = it.compressor.engine.memories.values()
-    return [t.double().sum().item() for m in memories for s in m.state().values() for t in s.values()]
+    feedbacks = it.compressor.engine.feedbacks.values()
+    return [t.double().sum().item() for m in feedbacks for s in m.state().values() for t in s.values()]
 
 
 @pytest.mark.parametrize("gather", [False, True])

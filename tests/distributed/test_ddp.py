@@ -203,11 +203,11 @@ def test_processes_and_threads_give_the_same_bits(teams: Teams, codec: str, worl
         assert torch.equal(mean, torch.cat([gradient.flatten() for gradient in answers[0][1]]))
 
 
-def scaled_steps(memory: str) -> tuple[list[bool], list[bool], Tensor, bool]:
+def scaled_steps(feedback: str) -> tuple[list[bool], list[bool], Tensor, bool]:
     """GradScaler with one Inf on rank 1 in step 2; what was skipped, what was finite, how it ended."""
     net = mlp()
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=3)
-    with wrap(net, "terngrad", feedback=memory, grad_scaler=scaler) as it:
+    with wrap(net, "terngrad", feedback=feedback, grad_scaler=scaler) as it:
         assert it.compressor is not None
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         skipped, held_finite = [], []
@@ -221,20 +221,20 @@ def scaled_steps(memory: str) -> tuple[list[bool], list[bool], Tensor, bool]:
             scaler.step(optimizer)
             scaler.update()
             skipped.append(torch.equal(before, it.parameters()))
-            held = local_state(it.compressor.engine)["memories"].get("residual", {"residual": {}})
+            held = local_state(it.compressor.engine)["feedback"].get("residual", {"residual": {}})
             kept = held["residual"].values()
             held_finite.append(all(bool(torch.isfinite(tensor).all()) for tensor in kept))
         return skipped, held_finite, it.parameters(), len(list(kept)) > 0
 
 
-@pytest.mark.parametrize("memory", ["none", "residual"])
-def test_grad_scaler_skips_an_inf_step_on_all_ranks(teams: Teams, memory: str) -> None:
-    answers = teams(2).run(scaled_steps, memory)
+@pytest.mark.parametrize("feedback", ["none", "residual"])
+def test_grad_scaler_skips_an_inf_step_on_all_ranks(teams: Teams, feedback: str) -> None:
+    answers = teams(2).run(scaled_steps, feedback)
     for skipped, held_finite, parameters, has_memory in answers:
         assert skipped == [step == 2 for step in range(8)]
         assert all(held_finite)
         assert torch.isfinite(parameters).all()
-        assert has_memory == (memory == "residual")
+        assert has_memory == (feedback == "residual")
     assert all_equal([parameters for _, _, parameters, _ in answers])
 
 

@@ -24,59 +24,59 @@ CODECS = ("topk:0.05", "qsgd:2", "fft:0.95")
 def fit(it: Wrapped, first: int, last: int, silent_from: int | None = None) -> list[float]:
     """Trains and observes, as a script does; rank 1 stops observing at some step."""
     assert it.compressor is not None
-    strengths = []
+    levels = []
     for step in range(first, last):
         loss = loss_of(it.model(batch(step, 20)))
         loss.backward()
         descend(it.model)
         if silent_from is None or dist.get_rank() != 1 or step < silent_from:
             it.compressor.observe(loss, lr=0.1, epoch=step / 4)
-        strengths.append(it.compressor.strength)
-    return strengths
+        levels.append(it.compressor.compression_level)
+    return levels
 
 
-def straight(codec: str, control: str) -> tuple[Tensor, list[float], dict[str, Any]]:
-    with wrap(mlp(), codec, schedule=control) as it:
-        strengths = fit(it, 0, 10)
+def straight(codec: str, schedule: str) -> tuple[Tensor, list[float], dict[str, Any]]:
+    with wrap(mlp(), codec, schedule=schedule) as it:
+        levels = fit(it, 0, 10)
         assert it.compressor is not None
-        return it.parameters(), strengths, it.compressor.report().to_dict()
+        return it.parameters(), levels, it.compressor.report().to_dict()
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_all_ranks_alike(teams: Teams, codec: str) -> None:
     answers = teams(3).run(straight, codec, GUARD)
-    parameters, strengths, report = answers[0]
-    assert min(strengths) < 1
+    parameters, levels, report = answers[0]
+    assert min(levels) < 1
     for other, their_shares, their_report in answers[1:]:
         assert torch.equal(other, parameters)
-        assert their_shares == strengths
+        assert their_shares == levels
         assert their_report["changes"] == report["changes"]
-    assert report["control"] == GUARD
-    assert [change["strength"] for change in report["changes"]][:1] == [0.5]
+    assert report["schedule"] == GUARD
+    assert [change["level"] for change in report["changes"]][:1] == [0.5]
     assert (report["theta"] is None) == (codec == "qsgd:2")
 
 
-def halves(codec: str, control: str, gather: bool) -> tuple[Tensor, list[float]]:
-    with wrap(mlp(), codec, schedule=control) as it:
-        strengths = fit(it, 0, 5)
+def halves(codec: str, schedule: str, gather: bool) -> tuple[Tensor, list[float]]:
+    with wrap(mlp(), codec, schedule=schedule) as it:
+        levels = fit(it, 0, 5)
         assert it.compressor is not None
         state, weights = it.compressor.state_dict(gather=gather), it.model.module.state_dict()
     net = mlp()
     net.load_state_dict(weights)
-    with wrap(net, codec, schedule=control) as it:
+    with wrap(net, codec, schedule=schedule) as it:
         assert it.compressor is not None
         it.compressor.observe(math.nan)  # of a life before: loading ends it
         it.compressor.load_state_dict(state)
-        strengths += fit(it, 5, 10)
-        return it.parameters(), strengths
+        levels += fit(it, 5, 10)
+        return it.parameters(), levels
 
 
 @pytest.mark.parametrize("gather", [False, True])
 @pytest.mark.parametrize("codec", CODECS)
 def test_stopped_and_resumed_gives_the_same_bits(teams: Teams, codec: str, gather: bool) -> None:
     expected = teams(2).run(straight, codec, GUARD)[0]
-    for parameters, strengths in teams(2).run(halves, codec, GUARD, gather):
-        assert strengths == expected[1]
+    for parameters, levels in teams(2).run(halves, codec, GUARD, gather):
+        assert levels == expected[1]
         assert torch.equal(parameters, expected[0])
 
 
@@ -103,7 +103,7 @@ def without_control() -> float:
         fit(it, 0, 2, silent_from=1)
         assert it.compressor is not None
         it.compressor.observe(torch.zeros(3))  # not even looked at
-        return it.compressor.strength
+        return it.compressor.compression_level
 
 
 def test_without_a_control_observe_does_nothing(teams: Teams) -> None:
@@ -125,14 +125,14 @@ def test_what_is_no_number_is_refused_by_observe_itself(teams: Teams) -> None:
         assert "Tensor of shape [3]" in failure.text
 
 
-def no_strength() -> Failure:
+def no_level() -> Failure:
     return failure_of(lambda: wrap(mlp(), "terngrad", schedule="guard"))
 
 
-def test_a_codec_without_strength(teams: Teams) -> None:
-    for failure in teams(2).run(no_strength):
+def test_a_codec_without_level(teams: Teams) -> None:
+    for failure in teams(2).run(no_level):
         assert failure.kinds[0] == "CodecError"
-        assert "terngrad has no strength to lower" in failure.text
+        assert "terngrad has no compression level to lower" in failure.text
 
 
 def nameless() -> tuple[Tensor, float]:
@@ -145,9 +145,9 @@ def nameless() -> tuple[Tensor, float]:
         descend(model)
         state.observe(lr=0.1 / (1 + step))
     state.wait()
-    strength = state.strength
+    level = state.compression_level
     state.close()
-    return torch.cat([p.detach().flatten() for p in model.parameters()]), strength
+    return torch.cat([p.detach().flatten() for p in model.parameters()]), level
 
 
 def test_without_names(teams: Teams) -> None:

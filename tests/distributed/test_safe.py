@@ -31,7 +31,7 @@ class Unscaled(Coder):
     """A codec with a flaw, as thinwire's own fp16 once was: above 65,504 it gives Inf."""
 
     merge = Merge.SUM
-    gentle = True
+    near_lossless = True
 
     def bind(self, layout: Layout, context: Context) -> Packer:
         return FloatPacker(torch.float16, runs_of(layout), context)

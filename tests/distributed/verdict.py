@@ -72,9 +72,9 @@ def _verdict(fault: Fault, struck: float, answers: list[Any], outcome: str) -> V
 def judge_fatal(fault: Fault, struck: float, answers: list[Any]) -> Verdict:
     """Every survivor must name the victim and nobody else; or the fault came after its last exchange."""
     texts = [a.failure.text if isinstance(a, Ended) and a.failure else repr(a) for a in answers]
-    agreed = fault.kind in ("codec", "model", "dtype", "buckets")  # all raise, and two sides differ
+    shared = fault.kind in ("codec", "model", "dtype", "buckets")  # all raise, and two sides differ
     at_fault = {fault.victim}
-    if agreed:  # a rank that DDP's constructor stopped (it raises, or gloo aborts) never came to compress
+    if shared:  # a rank that DDP's constructor stopped (it raises, or gloo aborts) never came to compress
         absent = {rank for rank, a in enumerate(answers) if _stopped_by_ddp(a)}
         answers = [a for rank, a in enumerate(answers) if rank not in absent]
         at_fault = absent or at_fault
@@ -83,7 +83,7 @@ def judge_fatal(fault: Fault, struck: float, answers: list[Any]) -> Verdict:
                 fault.kind, fault.seed, _what(fault), "DDP's constructor raised", said=texts[0][:300]
             )
         texts = [a.failure.text if isinstance(a, Ended) and a.failure else repr(a) for a in answers]
-    right = [blamed(t) >= at_fault if agreed else blamed(t) == at_fault for t in texts]
+    right = [blamed(t) >= at_fault if shared else blamed(t) == at_fault for t in texts]
     whole = [isinstance(a, Ended) and a.failure is None for a in answers]
     wrong = [text for text, ok, fine in zip(texts, right, whole, strict=True) if not ok and not fine]
     outcome = "all had finished" if all(whole) else "named"

@@ -68,7 +68,7 @@ def test_the_plan_knows_it_by_text_and_by_object() -> None:
     by_text = simulation(2).plan
     by_object = Simulation(own_codec.Byte(levels=100), SPECS, 2).plan
     assert by_text.step_bytes() == by_object.step_bytes() > 0
-    assert tw.parse(f"{NAME}:levels=100").memory == "residual"
+    assert tw.parse(f"{NAME}:levels=100").feedback == "residual"
 
 
 def test_a_wrong_option_is_told() -> None:

@@ -49,7 +49,7 @@ def test_buckets_change_no_bits(world: int) -> None:
 def test_a_rebuilt_bucket_changes_no_bits() -> None:
     """DDP rebuilds its buckets after the first step; residuals are kept by name."""
     source = gaussian(SPECS)
-    simulation = Simulation(MIXED, SPECS, 3, memory="residual")
+    simulation = Simulation(MIXED, SPECS, 3, feedback="residual")
     expected = simulation.run(source, steps=3)[0]
 
     def work(group: ThreadGroup) -> list[Gradients]:
@@ -81,7 +81,7 @@ def test_steps_and_seeds_draw_anew() -> None:
 def test_loss_scales_may_change_between_steps() -> None:
     """Under a GradScaler gradients come scaled; the means are the same numbers in the same units."""
     specs = specs_of({"fc": 500})
-    source, simulation = gaussian(specs), Simulation("terngrad", specs, 2, memory="residual")
+    source, simulation = gaussian(specs), Simulation("terngrad", specs, 2, feedback="residual")
 
     def work(units: tuple[float, ...]) -> Callable[[ThreadGroup], list[Tensor]]:
         def body(group: ThreadGroup) -> list[Tensor]:
@@ -103,8 +103,8 @@ def test_loss_scales_may_change_between_steps() -> None:
 def test_planned_bytes_are_metered_bytes(world: int) -> None:
     buckets = (("one", "bias"), ("fc", "norm"), ("conv",))
     codecs: tuple[str | dict[str, str], ...] = ("terngrad", "dense", MIXED)
-    for codec, memory in itertools.product(codecs, (None, "residual")):
-        simulation = Simulation(codec, SPECS, world, memory=memory, buckets=buckets)
+    for codec, feedback in itertools.product(codecs, (None, "residual")):
+        simulation = Simulation(codec, SPECS, world, feedback=feedback, buckets=buckets)
 
         def work(group: ThreadGroup, simulation: Simulation = simulation) -> list[int]:
             engine, totals = simulation.engine(group), []
@@ -154,7 +154,7 @@ def outcomes(simulations: list[Simulation], source_specs: object = SPECS) -> lis
     [
         Simulation("terngrad:wire=2bit", SPECS, 3),
         Simulation("dense", SPECS, 3),
-        Simulation("terngrad", SPECS, 3, memory="residual"),
+        Simulation("terngrad", SPECS, 3, feedback="residual"),
         Simulation("terngrad", SPECS, 3, route="allgather"),
         Simulation("terngrad", SPECS[:-1], 3),
         Simulation("terngrad", SPECS[::-1], 3),
@@ -218,7 +218,7 @@ def test_device(device: torch.device) -> None:
 
 def test_engines_are_independent() -> None:
     """Two engines in one process do not share memories, steps or buffers."""
-    simulation = Simulation("terngrad", SPECS, 1, memory="residual")
+    simulation = Simulation("terngrad", SPECS, 1, feedback="residual")
     engines = [simulation.engine(ThreadGroup.make(1)[0]) for _ in range(2)]
     expected = [simulation.step(engines[0], gaussian(SPECS)(t, 0)) for t in range(2)]
     found: list[Gradients] = []
@@ -235,12 +235,12 @@ def test_engines_are_independent() -> None:
 def test_numbers_that_are_the_payload_are_read_before_they_are_divided(text: str, world: int) -> None:
     """A payload in place of the numbers was divided by N before memory and statistics had read them."""
     specs = specs_of({"w": (60, 41)})
-    simulation = Simulation(text, specs, world, memory="residual")
+    simulation = Simulation(text, specs, world, feedback="residual")
 
     def work(group: ThreadGroup) -> tuple[float, float]:
         engine = simulation.engine(group)
         simulation.step(engine, gaussian(specs)(0, group.rank))
-        kept = engine.memories["residual"].state()["residual"]["w"]
+        kept = engine.feedbacks["residual"].state()["residual"]["w"]
         return engine.statistics.layers["w"].relative_error or 0.0, float(kept.norm())
 
     for error, kept in run_ranks(world, work):
@@ -248,11 +248,11 @@ def test_numbers_that_are_the_payload_are_read_before_they_are_divided(text: str
         assert kept < 1e-2 * 60 * 41
 
 
-def test_changing_strength_leaves_no_buffers_behind() -> None:
+def test_changing_level_leaves_no_buffers_behind() -> None:
     specs = specs_of({"w": (200, 41), "v": (100, 30), "b": 7})
     codec = {"w": "fft:0.9,chunk=64", "v": "topk:0.05", "*": "dense"}
     steps = "/".join(f"{step}={0.3 + 0.02 * step:.2f}" for step in range(30))
-    simulation = Simulation(codec, specs, 1, control=f"steps:{steps}")
+    simulation = Simulation(codec, specs, 1, schedule=f"steps:{steps}")
     engine = simulation.engine(ThreadGroup.make(1)[0])
     sizes = []
     for step in range(30):

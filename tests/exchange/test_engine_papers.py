@@ -38,7 +38,7 @@ def test_t5_levels_are_multiples_of_s_over_n(world: int, route: str) -> None:
     assert_ranks_agree(means)
     mean = means[0][0]["fc"]
     sent = packed("terngrad", gaussian(specs), world)
-    scale = sent.agreed[0].view(torch.float32)
+    scale = sent.shared[0].view(torch.float32)
     total = sum_of(sent.own(rank, mean) / scale for rank in range(world))
     assert torch.equal(total, total.round())
     assert same_bits(mean, total * (scale / world) + 0.0)
@@ -67,11 +67,11 @@ def test_c3_dense_is_the_mean(world: int, route: str) -> None:
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("memory", [None, "residual"])
-def test_d1_parameters_stay_bit_identical(world: int, memory: str | None) -> None:
+@pytest.mark.parametrize("feedback", [None, "residual"])
+def test_d1_parameters_stay_bit_identical(world: int, feedback: str | None) -> None:
     """5 steps of SGD on a least-squares problem, every rank with data of its own."""
     specs = specs_of({"w": (16, 9), "b": 16})
-    simulation = Simulation({"w": "terngrad", "b": "bf16"}, specs, world, memory=memory)
+    simulation = Simulation({"w": "terngrad", "b": "bf16"}, specs, world, feedback=feedback)
 
     def work(group: ThreadGroup) -> Gradients:
         engine = simulation.engine(group)
@@ -124,12 +124,12 @@ def test_ranks_draw_independently() -> None:
 def test_e2_what_is_held_back_is_sent_later(world: int) -> None:
     """sum of means * N = sum of all gradients - sum of what is still held back."""
     source, steps = gaussian(SPECS), 6
-    simulation = Simulation({"fc": "terngrad:block=32", "*": "terngrad"}, SPECS, world, memory="residual")
+    simulation = Simulation({"fc": "terngrad:block=32", "*": "terngrad"}, SPECS, world, feedback="residual")
 
     def work(group: ThreadGroup) -> tuple[list[Gradients], Gradients]:
         engine = simulation.engine(group)
         means = [simulation.step(engine, source(step, group.rank)) for step in range(steps)]
-        return means, engine.memories["residual"].state()["residual"]
+        return means, engine.feedbacks["residual"].state()["residual"]
 
     ranks = run_ranks(world, work)
     for spec in SPECS:

@@ -49,20 +49,22 @@ def test_non_finite_gradients_are_non_finite_everywhere(bad: float, where: int) 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_non_finite_step_leaves_no_trace_in_the_memory(bad: float) -> None:
     source = gaussian(SPECS)
-    simulation = Simulation({"fc": "terngrad", "conv": "terngrad", "*": "bf16"}, SPECS, 3, memory="residual")
+    simulation = Simulation(
+        {"fc": "terngrad", "conv": "terngrad", "*": "bf16"}, SPECS, 3, feedback="residual"
+    )
 
     def work(group: ThreadGroup) -> tuple[Gradients, Gradients, Gradients]:
         engine = simulation.engine(group)
-        memory = engine.memories["residual"]
+        feedback = engine.feedbacks["residual"]
         simulation.step(engine, source(0, group.rank))
-        before = held(memory)
+        before = held(feedback)
         gradients = dict(source(1, group.rank))
         if group.rank == 1:
             gradients["fc"][0, 0] = bad
         simulation.step(engine, gradients)
-        after = held(memory)
+        after = held(feedback)
         simulation.step(engine, source(2, group.rank))
-        return before, after, held(memory)
+        return before, after, held(feedback)
 
     for before, after, later in run_ranks(3, work):
         assert_same(before, after)  # of a skipped step nothing was applied: not even of the finite tensors
@@ -80,12 +82,12 @@ def test_a_skipped_step_takes_back_nothing_of_any_lane(where: str) -> None:
     def work(group: ThreadGroup) -> tuple[Gradients, Gradients, int]:
         engine, source = simulation.engine(group), gaussian(SPECS)
         simulation.step(engine, source(0, group.rank))
-        before = engine.memories["residual"].state()["residual"]
+        before = engine.feedbacks["residual"].state()["residual"]
         gradients = dict(source(1, group.rank))
         if group.rank == 2:
             gradients[where].view(-1)[0] = math.nan
         simulation.step(engine, gradients)
-        return before, engine.memories["residual"].state()["residual"], engine.finite_steps
+        return before, engine.feedbacks["residual"].state()["residual"], engine.finite_steps
 
     for before, after, finite_steps in run_ranks(3, work):
         assert_same(before, after)

@@ -14,13 +14,13 @@ def test_everything_that_a_state_holds_comes_back() -> None:
         "version": 5,
         "ranks": [{"residual": {"residual": {"a": torch.randn(3, 4), "b": torch.empty(0)}}}, {}],
         "learned": {"a": {"basis": torch.arange(6, dtype=torch.float64).view(2, 3), "n": torch.tensor(3)}},
-        "control": {"text": "guard", "state": {"strength": 0.5, "why": None}, "pending": [], "on": True},
+        "schedule": {"text": "guard", "state": {"level": 0.5, "why": None}, "pending": [], "on": True},
         "plan": ["a[3, 4]:float32 | TopK(0.1) | residual | allgather"],
         "half": torch.tensor([1.5, float("inf")], dtype=torch.bfloat16),
     }
     read = unpack_state(pack_state(state))
     assert read.keys() == state.keys()
-    assert read["control"] == state["control"]
+    assert read["schedule"] == state["schedule"]
     assert read["plan"] == state["plan"]
     assert read["ranks"][1] == {}
     held = state["ranks"][0]["residual"]["residual"]

@@ -48,7 +48,7 @@ class Worker:
 
 def plan_of(world: Simulation, nodes: int, per_node: int) -> Plan:
     policy, model = Policy.of(world.codec, world.keep_dense), Model(world.specs)
-    return Plan.of(policy, model, nodes, world.memory, world.route, world.control, per_node)
+    return Plan.of(policy, model, nodes, world.feedback, world.route, world.schedule, per_node)
 
 
 def on_nodes(world: Simulation, per_node: int, work: Callable[[Worker, int], T]) -> list[T]:
@@ -115,7 +115,7 @@ def _after(worker: Worker, rank: int, steps: int) -> Worker:
 def test_only_leaders_hold_something_and_gathered_states_are_equal() -> None:
     world = Simulation("topk:0.1", SPECS, 4)
     states = on_nodes(world, 2, lambda w, rank: _after(w, rank, 1).node.state(w.engine, gather=False))
-    held = [bool(state["memories"]["residual"]["residual"]) for state in states]
+    held = [bool(state["feedback"]["residual"]["residual"]) for state in states]
     assert held == [True, False, True, False]
     gathered = on_nodes(world, 2, lambda w, rank: _after(w, rank, 1).node.state(w.engine, gather=True))
     for other in gathered[1:]:
@@ -142,7 +142,7 @@ def test_a_gathered_state_of_flat_workers_is_taken_by_leaders_alone() -> None:
 
     def taken(w: Worker, rank: int) -> Gradients:
         w.node.load(w.engine, flat, strict=True)
-        return w.engine.memories["residual"].state()["residual"]
+        return w.engine.feedbacks["residual"].state()["residual"]
 
     held = on_nodes(world, 2, taken)
     assert [bool(own) for own in held] == [True, False, True, False]
@@ -188,25 +188,25 @@ def test_workers_that_lead_no_node_encode_nothing_and_bytes_are_those_of_the_pla
 
 
 def test_a_control_hears_all_workers_and_all_know_what_it_decided() -> None:
-    world = Simulation("topk:0.1", SPECS, 4, control="epochs:0=1/1=0.5")
+    world = Simulation("topk:0.1", SPECS, 4, schedule="epochs:0=1/1=0.5")
 
     def work(w: Worker, rank: int) -> list[float]:
         found: list[float] = []
         for epoch in (0, 1):
-            w.engine.steering.observe(Observation.of(epoch=epoch))
+            w.engine.scheduler.observe(Observation.of(epoch=epoch))
             w.step(dict(SOURCE(epoch, rank)))
-            found.append(w.engine.steering.strength)
+            found.append(w.engine.scheduler.compression_level)
         assert w.node.bytes_sent == 2 * plan_of(world, 2, 2).node_bytes(rank % 2)
         return found
 
     assert on_nodes(world, 2, work) == [[1.0, 0.5]] * 4
 
     plan = plan_of(world, 2, 2)
-    assert plan.node_bytes(1) - plan_of(world.but(control=None), 2, 2).node_bytes(1) == RECORD_BYTES
+    assert plan.node_bytes(1) - plan_of(world.but(schedule=None), 2, 2).node_bytes(1) == RECORD_BYTES
 
     def silent(w: Worker, rank: int) -> None:
         if rank != 3:
-            w.engine.steering.observe(Observation.of(epoch=0))
+            w.engine.scheduler.observe(Observation.of(epoch=0))
         w.step(dict(SOURCE(0, rank)))
 
     with pytest.raises(PlanError, match="since the last step rank 2 called it once, rank 3 did not"):

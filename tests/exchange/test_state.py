@@ -22,7 +22,7 @@ SOURCE = gaussian(SPECS)
 
 
 def simulation(world: int, **changes: Any) -> Simulation:
-    return Simulation(CODEC, SPECS, world, memory="residual").but(**changes)
+    return Simulation(CODEC, SPECS, world, feedback="residual").but(**changes)
 
 
 def steps(sim: Simulation, engine: Engine, first: int, last: int) -> list[Gradients]:
@@ -105,7 +105,7 @@ def test_a_changed_world_keeps_the_sum_of_the_residuals(new_world: int) -> None:
     def work(group: ThreadGroup) -> dict[str, Tensor]:
         engine = sim.engine(group)
         load_state(engine, state)
-        kept = engine.memories["residual"].state()["residual"]
+        kept = engine.feedbacks["residual"].state()["residual"]
         steps(sim, engine, 3, 5)  # and it goes on
         return kept
 
@@ -127,7 +127,7 @@ def refused(state: Any, sim: Simulation | None = None, rank: int = 0) -> str:
             load_state(engine, state)
         after = saved(local_state(engine))
         assert after["step"] == before["step"]
-        assert_same(flat(after["memories"]["residual"]), flat(before["memories"]["residual"]))
+        assert_same(flat(after["feedback"]["residual"]), flat(before["feedback"]["residual"]))
         return str(caught.value)
 
     return run_ranks(sim.world, work)[rank]
@@ -151,13 +151,13 @@ def _rules_for(specs: tuple[Spec, ...]) -> dict[str, str]:
 def test_states_of_another_model_or_codec_are_refused() -> None:
     for other in (
         simulation(2, codec="terngrad"),
-        simulation(2, memory=None),
-        Simulation(_rules_for(SPECS[:2]), SPECS[:2], 2, memory="residual"),
-        Simulation(CODEC, specs_of({"conv": (8, 27), "norm": 8, "fc": (37, 53)}), 2, memory="residual"),
+        simulation(2, feedback=None),
+        Simulation(_rules_for(SPECS[:2]), SPECS[:2], 2, feedback="residual"),
+        Simulation(CODEC, specs_of({"conv": (8, 27), "norm": 8, "fc": (37, 53)}), 2, feedback="residual"),
     ):
         state = states_of(other)
         assert "another model or codec" in refused(state)
-    shuffled = Simulation(CODEC, SPECS[::-1], 2, memory="residual")
+    shuffled = Simulation(CODEC, SPECS[::-1], 2, feedback="residual")
     assert "another order" in refused(states_of(shuffled))
 
 
@@ -171,16 +171,16 @@ def states_of(sim: Simulation) -> dict[str, Any]:
 PARTS = ("conv", "fc")  # what is left when "norm" was frozen
 
 
-def partial(memory: str, codec: str, names: tuple[str, ...] = PARTS) -> Simulation:
+def partial(feedback: str, codec: str, names: tuple[str, ...] = PARTS) -> Simulation:
     specs = tuple(spec for spec in SPECS if spec.name in names)
-    return Simulation(codec, specs, 2, memory=memory)
+    return Simulation(codec, specs, 2, feedback=feedback)
 
 
 @pytest.mark.parametrize("gather", [False, True])
-@pytest.mark.parametrize(("memory", "codec"), [("residual", "topk:0.1"), ("momentum", "dgc:0.1,warmup=2")])
-def test_what_fits_is_taken_and_the_rest_is_named(memory: str, codec: str, gather: bool) -> None:
+@pytest.mark.parametrize(("feedback", "codec"), [("residual", "topk:0.1"), ("momentum", "dgc:0.1,warmup=2")])
+def test_what_fits_is_taken_and_the_rest_is_named(feedback: str, codec: str, gather: bool) -> None:
     """A layer was frozen: what the others hold back is kept, and thawed again it starts with nothing."""
-    whole, part = partial(memory, codec, ("conv", "norm", "fc")), partial(memory, codec)
+    whole, part = partial(feedback, codec, ("conv", "norm", "fc")), partial(feedback, codec)
     given = states(whole, gather)
 
     def frozen(group: ThreadGroup) -> dict[str, Any]:
@@ -196,10 +196,10 @@ def test_what_fits_is_taken_and_the_rest_is_named(memory: str, codec: str, gathe
     def kept(group: ThreadGroup) -> dict[str, Tensor]:
         engine = part.engine(group)
         load_state(engine, given[0 if gather else group.rank], strict=False)
-        return flat(saved(local_state(engine))["memories"][memory])
+        return flat(saved(local_state(engine))["feedback"][feedback])
 
     for rank, mine in enumerate(run_ranks(2, kept)):
-        before = given[0]["ranks"][rank][memory] if gather else given[rank]["memories"][memory]
+        before = given[0]["ranks"][rank][feedback] if gather else given[rank]["feedback"][feedback]
         others = {name: kept for name, kept in flat(before).items() if not name.endswith("norm")}
         assert_same(mine, others)
 
@@ -216,7 +216,7 @@ def test_what_fits_is_taken_and_the_rest_is_named(memory: str, codec: str, gathe
 
 def test_another_codec_is_in_both_lists_and_what_fits_exactly_leaves_none() -> None:
     given = states(partial("residual", "topk:0.1"), gather=False)
-    other = Simulation({"conv": "topk:0.2", "fc": "topk:0.1"}, partial("", "").specs, 2, memory="residual")
+    other = Simulation({"conv": "topk:0.2", "fc": "topk:0.1"}, partial("", "").specs, 2, feedback="residual")
 
     def work(group: ThreadGroup) -> tuple[list[str], list[str]]:
         not_taken = load_state(other.engine(group), given[group.rank], strict=False)

@@ -56,9 +56,9 @@ def test_what_was_held_back_joins_the_next_exchange_dense_included(codec: str) -
         engine = before.engine(group)
         means = [before.step(engine, gradients(step, group.rank)) for step in range(3)]
         engine.switch(after.plan)
-        assert engine.leftover
+        assert engine.pending_residual
         means += [after.step(engine, gradients(step, group.rank)) for step in range(3, 5)]
-        assert not engine.leftover
+        assert not engine.pending_residual
         return means
 
     ranks = on_every_rank(work)
@@ -73,7 +73,7 @@ def test_every_codec_can_follow_every_other(first: str, second: str) -> None:
     """With error feedback all the way (unbiased codecs have none) sent + held is what there was."""
 
     def work(group: ThreadGroup) -> list[Gradients]:
-        plans = [simulation(codec, memory="residual") for codec in (first, second, "dense")]
+        plans = [simulation(codec, feedback="residual") for codec in (first, second, "dense")]
         engine = plans[0].engine(group)
         means = []
         for number, plan in enumerate(plans):
@@ -116,7 +116,7 @@ def test_what_is_left_is_part_of_the_state(state_of: Callable[[Engine], dict[str
 
 def test_a_memory_that_does_not_add_is_refused() -> None:
     def work(group: ThreadGroup) -> list[Gradients]:
-        before = simulation("topk:0.02", memory="ef21")
+        before = simulation("topk:0.02", feedback="ef21")
         engine = before.engine(group)
         before.step(engine, gradients(0, group.rank))
         with pytest.raises(PlanError, match='what memory "ef21" holds cannot be sent by another codec'):

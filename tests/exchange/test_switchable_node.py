@@ -27,9 +27,9 @@ WORLD, PER_NODE = 4, 2
 CODECS = ("topk:0.02", "fft:0.9", "powersgd:1", "sign")
 
 
-def plan_of(codec: str, by_nodes: bool, memory: str | None = None) -> Plan:
+def plan_of(codec: str, by_nodes: bool, feedback: str | None = None) -> Plan:
     nodes, per_node = (WORLD // PER_NODE, PER_NODE) if by_nodes else (WORLD, 1)
-    return Plan.of(Policy.of(codec, ()), Model(SPECS), nodes, memory, per_node=per_node)
+    return Plan.of(Policy.of(codec, ()), Model(SPECS), nodes, feedback, per_node=per_node)
 
 
 @dataclass

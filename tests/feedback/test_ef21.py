@@ -11,7 +11,7 @@ from torch import Tensor
 
 from simulation import Simulation, assert_ranks_agree, assert_same, gaussian, same_bits, specs_of, sum_of
 from thinwire.exchange.state import gathered_state, load_state
-from thinwire.feedback.base import Kept
+from thinwire.feedback.base import Ownership
 from thinwire.feedback.residual import Ef21
 from thinwire.groups.thread import ThreadGroup, run_ranks
 
@@ -41,7 +41,7 @@ def oracle(world: int, steps: int, ratio: float) -> list[dict[str, Tensor]]:
 
 @pytest.mark.parametrize("world", [1, 3])
 def test_it_is_the_algorithm_of_the_paper(world: int) -> None:
-    means = Simulation("topk:0.1", SPECS, world, memory="ef21").run(SOURCE, 6)
+    means = Simulation("topk:0.1", SPECS, world, feedback="ef21").run(SOURCE, 6)
     assert_ranks_agree(means)
     for found, expected in zip(means[0], oracle(world, 6, 0.1), strict=True):
         for name in found:
@@ -50,9 +50,9 @@ def test_it_is_the_algorithm_of_the_paper(world: int) -> None:
 
 @pytest.mark.parametrize("codec", ["topk:0.1", "sign", "fft:0.8", "powersgd:2", "dct:64 >> topk:0.2"])
 def test_of_a_constant_gradient_everything_is_known_in_the_end(codec: str) -> None:
-    """A contraction: the distance to the gradient falls step by step, where memory="none" would stay away."""
+    """A contraction: the distance to the gradient falls step by step, without feedback it would not."""
     gradient = SOURCE(0, 0)
-    sim = Simulation(codec, SPECS, 2, memory="ef21")
+    sim = Simulation(codec, SPECS, 2, feedback="ef21")
     means = sim.run(lambda step, rank: {n: g * (1 + rank) for n, g in gradient.items()}, 60)[0]
     errors = [sum(float((mean[n] - 1.5 * gradient[n]).norm()) for n in mean) for mean in means]
     assert errors[-1] < 0.05 * errors[0]
@@ -60,7 +60,7 @@ def test_of_a_constant_gradient_everything_is_known_in_the_end(codec: str) -> No
 
 def test_loss_scales_do_not_matter() -> None:
     def run(scales: tuple[float, ...]) -> list[dict[str, Tensor]]:
-        sim = Simulation("topk:0.1", SPECS, 1, memory="ef21")
+        sim = Simulation("topk:0.1", SPECS, 1, feedback="ef21")
         engine, found = sim.engine(ThreadGroup.make(1)[0]), []
         for step, scale in enumerate(scales):
             gradients = {name: scale * g for name, g in SOURCE(step, 0).items()}
@@ -72,7 +72,7 @@ def test_loss_scales_do_not_matter() -> None:
 
 
 def test_a_step_that_is_skipped_leaves_no_trace() -> None:
-    sim = Simulation("topk:0.1", SPECS, 2, memory="ef21")
+    sim = Simulation("topk:0.1", SPECS, 2, feedback="ef21")
 
     def run(group: ThreadGroup, bad: bool) -> dict[str, Tensor]:
         engine = sim.engine(group)
@@ -90,7 +90,7 @@ def test_a_step_that_is_skipped_leaves_no_trace() -> None:
 
 
 def saved(group: ThreadGroup, steps: int) -> tuple[Any, dict[str, Tensor]]:
-    sim = Simulation("topk:0.1", SPECS, 3, memory="ef21")
+    sim = Simulation("topk:0.1", SPECS, 3, feedback="ef21")
     engine = sim.engine(group)
     for step in range(steps):
         sim.step(engine, SOURCE(step, group.rank))
@@ -103,16 +103,16 @@ def saved(group: ThreadGroup, steps: int) -> tuple[Any, dict[str, Tensor]]:
 @pytest.mark.parametrize("world", [1, 2, 3, 5])
 def test_resuming_in_any_world(world: int) -> None:
     """What is shared is the same for all, what is a rank's own adds up to zero as before."""
-    assert Ef21.pieces_held == {"estimate": Kept.SHARED, "deviation": Kept.OWN}
+    assert Ef21.state_kinds == {"estimate": Ownership.SHARED, "deviation": Ownership.PER_RANK}
     state, after = run_ranks(3, lambda group: saved(group, 4))[0]
     assert list(state["shared"]["ef21"]) == ["estimate"]
     assert list(state["ranks"][0]["ef21"]) == ["deviation"]
-    sim = Simulation("topk:0.1", SPECS, world, memory="ef21")
+    sim = Simulation("topk:0.1", SPECS, world, feedback="ef21")
 
     def resumed(group: ThreadGroup) -> tuple[dict[str, dict[str, Tensor]], dict[str, Tensor]]:
         engine = sim.engine(group)
         load_state(engine, state)
-        return engine.memories["ef21"].state(), sim.step(engine, SOURCE(4, group.rank % 3))
+        return engine.feedbacks["ef21"].state(), sim.step(engine, SOURCE(4, group.rank % 3))
 
     ranks = run_ranks(world, resumed)
     for spec in SPECS:

@@ -86,7 +86,7 @@ def messages(text: str, world: int, kernels: Kernels | None = None) -> dict[str,
         text, layout, gradients, STEP, kernels, phase_of=PHASES.get(text, 0), learned=learned_of(text)
     )
     return {
-        "agreed": hexed(packed.agreed[0].view(torch.uint8)),
+        "agreed": hexed(packed.shared[0].view(torch.uint8)),
         "payloads": [hexed(payload) for payload in packed.payloads],
         "sums": hexed(packed.sums.flatten()),
     }

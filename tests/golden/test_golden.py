@@ -125,8 +125,8 @@ def test_floats_are_those_of_the_page(text: str, dtype: torch.dtype) -> None:
     """g 2^k / N, rounded; padded with zeros to 8 bytes; sums in rank order, rounded once. k is fp16's."""
     for world in make.WORLDS:
         message = GOLDEN["codecs"][text][f"world {world}"]
-        agreed = numbers(message["agreed"], "<f4")
-        powers = [2.0 ** (14 - math.floor(math.log2(largest))) for largest in agreed] or [1.0, 1.0]
+        shared = numbers(message["agreed"], "<f4")
+        powers = [2.0 ** (14 - math.floor(math.log2(largest))) for largest in shared] or [1.0, 1.0]
         times = torch.tensor([powers[0]] * 9 + [powers[1]])
         total = torch.zeros(12)[: len(bytes.fromhex(message["sums"])) // dtype.itemsize]
         for rank, payload in enumerate(message["payloads"]):

@@ -55,8 +55,8 @@ def test_confess_abort_and_close_are_handed_on() -> None:
     from thinwire.groups.base import FailureReport
 
     groups = ThreadGroup.make(2)
-    confession = FailureReport("travel", "why", False)
-    assert Metered(groups[0]).confess(confession) == {0: confession}
-    assert groups[1].confess(confession) == {0: confession, 1: confession}
+    failure = FailureReport("travel", "why", False)
+    assert Metered(groups[0]).report_failure(failure) == {0: failure}
+    assert groups[1].report_failure(failure) == {0: failure, 1: failure}
     Metered(groups[1]).close()
     Metered(groups[1]).abort()

@@ -112,8 +112,8 @@ def test_abort_wakes_those_who_wait() -> None:
 def test_confessions_are_heard() -> None:
     groups = ThreadGroup.make(2)
     first, second = FailureReport("encode", "broken", True), FailureReport("travel", "peer gone", False)
-    assert groups[0].confess(first) == {0: first}
-    assert groups[1].confess(second) == {0: first, 1: second}
+    assert groups[0].report_failure(first) == {0: first}
+    assert groups[1].report_failure(second) == {0: first, 1: second}
 
 
 def test_results_come_in_rank_order() -> None:

@@ -22,11 +22,11 @@ PATIENCE_S = 0.2  # for who says nothing
 def meet(ranks: list[int], size: int, patience_s: float = PATIENCE_S) -> list[Witness]:
     """Witnesses of these ranks; others of the world never come."""
     doors = [Listener("127.0.0.1") for _ in range(size)]
-    cards = [door.card() for door in doors]
+    peer_infos = [listener.peer_info() for listener in doors]
     made: dict[int, Witness] = {}
 
     def come(rank: int) -> None:
-        made[rank] = doors[rank].witness(rank, cards, patience_s)
+        made[rank] = doors[rank].witness(rank, peer_infos, patience_s)
 
     for rank in set(range(size)) - set(ranks):
         doors[rank].close()
@@ -35,8 +35,8 @@ def meet(ranks: list[int], size: int, patience_s: float = PATIENCE_S) -> list[Wi
         thread.start()
     for thread in threads:
         thread.join()
-    for door in doors:
-        door.close()
+    for listener in doors:
+        listener.close()
     return [made[rank] for rank in ranks]
 
 
@@ -100,11 +100,11 @@ def test_a_rank_that_was_never_reached_is_not_waited_for() -> None:
 
 
 def test_strangers_are_not_let_in() -> None:
-    door = Listener("127.0.0.1")
-    card = door.card()
-    with socket.create_connection(("127.0.0.1", card["port"])) as stranger:
+    listener = Listener("127.0.0.1")
+    peer_info = listener.peer_info()
+    with socket.create_connection(("127.0.0.1", peer_info["port"])) as stranger:
         stranger.sendall(b"let me in 1\n")
-        made = door.witness(0, [card, card], PATIENCE_S)
+        made = listener.witness(0, [peer_info, peer_info], PATIENCE_S)
         assert made.trade(SAW) == {0: SAW, 1: UNREACHED}
     made.close()
-    door.close()
+    listener.close()

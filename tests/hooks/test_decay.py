@@ -29,7 +29,7 @@ def make_net() -> nn.Linear:
 @contextmanager
 def dgc(net: nn.Module, text: str = "momentum", codec: str = "dgc:0.01") -> Iterator[Compressor]:
     policy = Policy.of(codec, keep_dense=())
-    made = Compressor(policy, ThreadGroup.make(1)[0], CPU, net, memory=text)
+    made = Compressor(policy, ThreadGroup.make(1)[0], CPU, net, feedback=text)
     yield made
     made.close()
 

@@ -20,14 +20,14 @@ WAITED = FailureReport("travel", "RuntimeError: Timed out waiting 8000ms for rec
 class Hearing(ThreadGroup):
     """A rank of four whose peers have said what is given; users know them by other numbers."""
 
-    def __init__(self, confessions: Mapping[int, FailureReport | None]) -> None:
+    def __init__(self, failures: Mapping[int, FailureReport | None]) -> None:
         rank_1 = ThreadGroup.make(4)[1]
         super().__init__(rank_1.rank, rank_1.size, rank_1._table)
-        self.confessions, self.said = confessions, list[FailureReport]()
+        self.failures, self.said = failures, list[FailureReport]()
 
-    def confess(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
-        self.said.append(confession)
-        return {self.rank: confession, **self.confessions}
+    def report_failure(self, failure: FailureReport) -> Mapping[int, FailureReport | None]:
+        self.said.append(failure)
+        return {self.rank: failure, **self.failures}
 
     def global_rank(self, rank: int) -> int:
         return 10 * rank
@@ -64,9 +64,9 @@ class Hearing(ThreadGroup):
     ],
 )
 def test_an_error_on_the_wire_names_who_is_to_blame(
-    confessions: Mapping[int, FailureReport | None], sentence: str
+    failures: Mapping[int, FailureReport | None], sentence: str
 ) -> None:
-    group = Hearing(confessions)
+    group = Hearing(failures)
     explained = explain(BROKEN, "travel", group)
     assert isinstance(explained, PeerError)
     assert sentence in str(explained)
@@ -82,9 +82,9 @@ def test_an_error_of_this_rank_is_raised_as_it_is_and_told_to_the_peers(
 ) -> None:
     group = Hearing({0: SAW, 2: SAW, 3: SAW})
     assert explain(error, operation, group) is error
-    (confession,) = group.said
-    assert confession.own
-    assert confession.operation == operation
+    (failure,) = group.said
+    assert failure.own
+    assert failure.operation == operation
 
 
 def test_ranks_that_disagree_on_the_plan_need_no_hearing() -> None:

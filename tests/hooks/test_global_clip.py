@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from simulation import same_bits
 from thinwire.errors import CodecError, PlanError
-from thinwire.feedback.table import make_memory
+from thinwire.feedback.table import make_feedback
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.hooks.compressor import Compressor
 from thinwire.plans.policy import Policy
@@ -47,7 +47,9 @@ def run(buckets: Sequence[Sequence[int]], scale: float = 1.0, place: int = 0) ->
         parameters: list[Tensor] = list(module.parameters())
         means = []
         policy = Policy.of(f"dgc:{KEEP},warmup=0,chunk=tensor", keep_dense=())
-        made = Compressor(policy, group, CPU, module, memory=MEMORY, loss_scale=lambda: scale, check_every=0)
+        made = Compressor(
+            policy, group, CPU, module, feedback=MEMORY, loss_scale=lambda: scale, check_every=0
+        )
         made.check_optimizer(torch.optim.SGD(parameters, lr=0.1))
         for step in range(STEPS):
             own, buffers = gradient(group.rank, step), {}
@@ -113,7 +115,7 @@ def test_a_backward_pass_that_was_broken_off_leaves_nothing() -> None:
     module = net()
     parameters: list[Tensor] = list(module.parameters())
     policy = Policy.of(f"dgc:{KEEP},warmup=0", keep_dense=())
-    made = Compressor(policy, ThreadGroup.make(1)[0], CPU, module, memory=MEMORY)
+    made = Compressor(policy, ThreadGroup.make(1)[0], CPU, module, feedback=MEMORY)
     made.check_optimizer(torch.optim.SGD(parameters, lr=0.1))
     done: list[str] = []
     flats = [torch.ones(p.numel()) for p in parameters]
@@ -127,6 +129,6 @@ def test_a_backward_pass_that_was_broken_off_leaves_nothing() -> None:
 
 def test_it_needs_a_clip_and_the_norm() -> None:
     with pytest.raises(CodecError, match="norm=model says what clip= goes by: give clip"):
-        make_memory("momentum:norm=model")
+        make_feedback("momentum:norm=model")
     with pytest.raises(PlanError, match="norm of the whole gradient is not known"):
-        make_memory(MEMORY).before(torch.ones(3), Layout.packed([Spec("a", (3,))]).pieces(), 1.0)
+        make_feedback(MEMORY).before(torch.ones(3), Layout.packed([Spec("a", (3,))]).pieces(), 1.0)

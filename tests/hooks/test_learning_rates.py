@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.errors import PlanError
-from thinwire.feedback.base import ErrorFeedback
-from thinwire.feedback.table import make_memory
+from thinwire.feedback.base import ErrorFeedback, Transmission
+from thinwire.feedback.table import make_feedback
 from thinwire.groups.thread import ThreadGroup
 from thinwire.hooks.compressor import Compressor
 from thinwire.plans.policy import Policy
@@ -27,14 +27,14 @@ def largest(v: Tensor, count: int = 2) -> Tensor:
     return sent
 
 
-def step(memory: ErrorFeedback, g: Tensor, rate: float, scale: float = 1.0) -> Tensor:
+def step(feedback: ErrorFeedback, g: Tensor, rate: float, scale: float = 1.0) -> Tensor:
     """What is sent of a gradient, in units of the gradient."""
-    memory.rates = {"a": rate}
+    feedback.rates = {"a": rate}
     x = g * scale
-    memory.before(x, PIECES, scale)
+    feedback.before(x, PIECES, scale)
     sent = largest(x)
-    memory.after(x, sent, 0, PIECES, scale)
-    memory.commit()
+    feedback.after(Transmission(x, sent, 0, PIECES, scale))
+    feedback.commit()
     return sent / scale
 
 
@@ -43,35 +43,35 @@ def step(memory: ErrorFeedback, g: Tensor, rate: float, scale: float = 1.0) -> T
 def test_residuals_follow_the_learning_rate(text: str, scale: float) -> None:
     """e is multiplied by the ratio of the rates when they change; at rate 0 nothing is sent or owed."""
     torch.manual_seed(0)
-    memory, owed = make_memory(text), torch.zeros(6)
+    feedback, owed = make_feedback(text), torch.zeros(6)
     for rate in RATES:
         g = torch.randn(6)
         p = g + owed / rate if rate else g
-        sent = step(memory, g, rate, scale)
+        sent = step(feedback, g, rate, scale)
         torch.testing.assert_close(sent, largest(p), rtol=1e-5, atol=1e-5)
         owed = (p - largest(p)) * rate if rate else owed
-        torch.testing.assert_close(memory.state()["residual"]["a"], owed, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(feedback.state()["residual"]["a"], owed, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("mask", ["on", "off"])
 def test_unsent_momentum_follows_the_learning_rate(mask: str) -> None:
     torch.manual_seed(1)
-    memory, u, owed = make_memory(f"momentum:lr=on,mask={mask}"), torch.zeros(6), torch.zeros(6)
+    feedback, u, owed = make_feedback(f"momentum:lr=on,mask={mask}"), torch.zeros(6), torch.zeros(6)
     for rate in RATES:
         g = torch.randn(6)
         u = 0.9 * u + g
         v = u + (owed / rate if rate else 0)
         expected = largest(v)
-        torch.testing.assert_close(step(memory, g, rate), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(step(feedback, g, rate), expected, rtol=1e-5, atol=1e-5)
         if rate:
             owed = (v - expected) * rate
             u = torch.where(expected != 0, 0.0, u) if mask == "on" else u
-        torch.testing.assert_close(memory.state()["unsent"]["a"], owed, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(feedback.state()["unsent"]["a"], owed, rtol=1e-5, atol=1e-6)
 
 
 def test_equal_rates_change_nothing_but_units() -> None:
     torch.manual_seed(2)
-    rated, plain = make_memory("residual:lr=on"), make_memory("residual")
+    rated, plain = make_feedback("residual:lr=on"), make_feedback("residual")
     for _ in range(4):
         g = torch.randn(6)
         torch.testing.assert_close(step(rated, g, 0.25), step(plain, g, 1.0))
@@ -86,7 +86,7 @@ def net() -> nn.Sequential:
 @pytest.fixture
 def compressor(net: nn.Module) -> Iterator[Compressor]:
     group = ThreadGroup.make(1)[0]
-    made = Compressor(Policy.of("topk:0.01"), group, torch.device("cpu"), net, memory="residual:lr=on")
+    made = Compressor(Policy.of("topk:0.01"), group, torch.device("cpu"), net, feedback="residual:lr=on")
     yield made
     made.close()
 
@@ -101,11 +101,11 @@ def test_rates_come_from_the_optimizer(net: nn.Module, compressor: Compressor) -
     optimizer = torch.optim.SGD(net.parameters(), 0.5)
     compressor.check_optimizer(optimizer)
     exchange(compressor, net)
-    residual = compressor.engine.memories["residual:lr=on"].state()["residual"]["0.weight"]
+    residual = compressor.engine.feedbacks["residual:lr=on"].state()["residual"]["0.weight"]
     assert set(residual.tolist()) == {0.0, 0.5}
     optimizer.param_groups[0]["lr"] = 0.25
     exchange(compressor, net)
-    again = compressor.engine.memories["residual:lr=on"].state()["residual"]["0.weight"]
+    again = compressor.engine.feedbacks["residual:lr=on"].state()["residual"]["0.weight"]
     assert float(again.max()) == 0.5 + 0.25  # what was owed, and the new gradient at the new rate
 
 

@@ -28,8 +28,8 @@ def dgc(net: nn.Module) -> Iterator[Compressor]:
     yield from compressor(net, "dgc:0.01")
 
 
-def compressor(net: nn.Module | None, codec: str, memory: str | None = None) -> Iterator[Compressor]:
-    made = Compressor(Policy.of(codec), ThreadGroup.make(1)[0], CPU, net, memory=memory)
+def compressor(net: nn.Module | None, codec: str, feedback: str | None = None) -> Iterator[Compressor]:
+    made = Compressor(Policy.of(codec), ThreadGroup.make(1)[0], CPU, net, feedback=feedback)
     yield made
     made.close()
 
@@ -75,7 +75,7 @@ def test_other_memories_leave_the_optimizer_alone(net: nn.Module) -> None:
     for made in compressor(net, "topk:0.01"):
         made.check_optimizer(torch.optim.SGD(net.parameters(), 0.1, momentum=0.9))
         assert [group["momentum"] for group in made.param_groups(net.parameters(), momentum=0.9)] == [0.9]
-    for made in compressor(net, "topk:0.01", memory="momentum:0.5"):
+    for made in compressor(net, "topk:0.01", feedback="momentum:0.5"):
         with pytest.raises(PlanError, match="applied twice"):
             made.check_optimizer(torch.optim.SGD(net.parameters(), 0.1, momentum=0.9))
 

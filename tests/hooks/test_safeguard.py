@@ -31,7 +31,7 @@ class Unscaled(Coder):
     """A codec with a flaw, as thinwire's own fp16 once was: above 65,504 it gives Inf."""
 
     merge = Merge.SUM
-    gentle = True
+    near_lossless = True
 
     def bind(self, layout: Layout, context: Context) -> Packer:
         return FloatPacker(torch.float16, runs_of(layout), context)
@@ -134,8 +134,12 @@ def test_what_is_left_of_a_codec_before_is_dropped_before_the_next_one_is_blamed
     def work(group: ThreadGroup) -> tuple[bool, bool, bool]:
         engine = simulation("topk:0.3").engine(group)
         guard = Safeguard(engine, Alone(), group)
-        engine.leftover.put("a", torch.full((600,), 3e38))
+        engine.pending_residual.put("a", torch.full((600,), 3e38))
         means = step_of(guard, engine, {spec.name: torch.full(spec.shape, 3e38) for spec in SPECS})
-        return guard.asked(), bool(engine.leftover), all(bool(m.isfinite().all()) for m in means.values())
+        return (
+            guard.asked(),
+            bool(engine.pending_residual),
+            all(bool(m.isfinite().all()) for m in means.values()),
+        )
 
     assert run_ranks(WORLD, work) == [(False, False, True)] * WORLD

@@ -28,10 +28,10 @@ from thinwire.perf.collectives import (
     ALL_TO_ALL,
     BROADCAST,
     SMALL_BYTES,
-    Act,
+    Collective,
 )
 from thinwire.perf.fit import bucket_layers, forecast_measured
-from thinwire.perf.link import STEEPEST, LinkModel, Pace, Topology, link_named
+from thinwire.perf.link import STEEPEST, LinkModel, Timing, Topology, link_named
 from thinwire.perf.link_probe import EXCHANGE, INSIDE
 from thinwire.perf.network import LAST, Compute, Layer, ddp_buckets
 from thinwire.perf.networks import network_named
@@ -48,40 +48,42 @@ BUCKETS = ((Layer("fc.weight", (100, 100)), Layer("fc.bias", (100,))),)
 def paced(latency_s: float, bytes_per_s: float, speeds: dict[str, CodecSpeed] | None = None) -> Calibration:
     """A group in which every kind of act takes latency + bytes / rate."""
     at = (4, 1_000_004)
-    paces = tuple(Pace(kind, at, tuple(latency_s + n / bytes_per_s for n in at)) for kind in KINDS)
+    timings = tuple(Timing(kind, at, tuple(latency_s + n / bytes_per_s for n in at)) for kind in KINDS)
     free = {key: CodecSpeed() for key in ("terngrad", "dense", "dense sharded")}
-    link = LinkModel("measured", latency_s, bytes_per_s, paces=paces)
+    link = LinkModel("measured", latency_s, bytes_per_s, timings=timings)
     return Calibration(link, 4, "a machine", time.time(), speeds or free, contends=0.0)
 
 
-def test_a_pace_is_straight_between_its_points_and_goes_on_behind_them() -> None:
-    pace = Pace(ALL_REDUCE, (100, 200, 400), (1.0, 2.0, 2.5))
-    assert [pace.seconds(n) for n in (0, 100, 150, 300, 400, 800)] == [1.0, 1.0, 1.5, 2.25, 2.5, 3.5]
-    assert Pace.from_json(json.loads(json.dumps(pace.to_json()))) == pace
+def test_a_timing_is_straight_between_its_points_and_goes_on_behind_them() -> None:
+    timing = Timing(ALL_REDUCE, (100, 200, 400), (1.0, 2.0, 2.5))
+    assert [timing.seconds(n) for n in (0, 100, 150, 300, 400, 800)] == [1.0, 1.0, 1.5, 2.25, 2.5, 3.5]
+    assert Timing.from_json(json.loads(json.dumps(timing.to_json()))) == timing
 
 
-def test_a_pace_never_falls_and_refuses_nonsense() -> None:
-    assert Pace.of(ALL_REDUCE, (1, 2, 3), (2.0, 1.0, 3.0)).taken_s == (2.0, 2.0, 3.0)
+def test_a_timing_never_falls_and_refuses_nonsense() -> None:
+    assert Timing.of(ALL_REDUCE, (1, 2, 3), (2.0, 1.0, 3.0)).taken_s == (2.0, 2.0, 3.0)
     # two sizes that took as long say little of longer ones, and never that these cost nothing
-    flat = Pace.of(ALL_REDUCE, (1376, 21856), (0.0119, 0.0119))
+    flat = Timing.of(ALL_REDUCE, (1376, 21856), (0.0119, 0.0119))
     assert flat.bytes_per_s == pytest.approx(STEEPEST * 21856 / 0.0119)
     assert flat.seconds(11e6) > 0.5
-    company = Pace.of(ALL_REDUCE, (1, 2), (1.0, 2.0), (0.5, 3.0), (-1.0, 9.0))
+    company = Timing.of(ALL_REDUCE, (1, 2), (1.0, 2.0), (0.5, 3.0), (-1.0, 9.0))
     assert company.busy.taken_s == (1.0, 3.0)
     assert company.lost is not None
     assert company.lost.taken_s == (0.0, 3.0)
     for nbytes, taken in (((), ()), ((1, 2), (1.0,)), ((2, 1), (1.0, 1.0)), ((1,), (-1.0,))):
-        with pytest.raises(LabError, match="pace of all_reduce"):
-            Pace(ALL_REDUCE, nbytes, taken)
+        with pytest.raises(LabError, match="timing of all_reduce"):
+            Timing(ALL_REDUCE, nbytes, taken)
 
 
 def test_what_was_measured_goes_before_the_formula() -> None:
-    link = replace(link_named("1gbit"), paces=(Pace(ALL_TO_ALL, (1 << 20,), (7.0,)),))
+    link = replace(link_named("1gbit"), timings=(Timing(ALL_TO_ALL, (1 << 20,), (7.0,)),))
     topology = Topology(4, 1, link, link)
-    assert collectives.seconds(topology, Act(ALL_TO_ALL, 100)) == 7.0
-    assert collectives.seconds(topology, Act(ALL_GATHER, SMALL_BYTES)) == 7.0  # goes straight to every peer
+    assert collectives.seconds(topology, Collective(ALL_TO_ALL, 100)) == 7.0
+    assert (
+        collectives.seconds(topology, Collective(ALL_GATHER, SMALL_BYTES)) == 7.0
+    )  # goes straight to every peer
     formula = collectives.all_gather(topology, SMALL_BYTES + 1)
-    assert collectives.seconds(topology, Act(ALL_GATHER, SMALL_BYTES + 1)) == formula
+    assert collectives.seconds(topology, Collective(ALL_GATHER, SMALL_BYTES + 1)) == formula
 
 
 COMPUTE = Compute(8, 1.0, 2.0, (2.0,))
@@ -113,7 +115,7 @@ def test_the_inside_of_a_node_is_probed_with_what_happens_there() -> None:
 
     first, second = run_ranks(2, work)
     assert first == second
-    assert [pace.kind for pace in first.link.paces] == list(INSIDE)
+    assert [timing.kind for timing in first.link.timings] == list(INSIDE)
     assert first.world == 2
 
 
@@ -140,7 +142,7 @@ def test_a_measured_forecast_is_the_sum_of_its_parts() -> None:
     compute = Compute(8, 1.0, 2.0, (2.0,))
     (ddp,) = forecast_measured(["ddp"], BUCKETS, 4, paced(0.25, 1e6), compute)
     assert ddp.step_s == pytest.approx(3.0 + 0.25 + (4 * 10_100 - 4) / 1e6 + 4e-6)
-    speed = CodecSpeed(prepare=1e-6, encode=2e-6, merge=3e-6, decode=4e-6, tensor=1e-3, parcel=1e-2)
+    speed = CodecSpeed(prepare=1e-6, encode=2e-6, merge=3e-6, decode=4e-6, tensor=1e-3, part=1e-2)
     only = paced(0.0, 1e30, {"terngrad": speed, "dense sharded": CodecSpeed()})
     (terngrad,) = forecast_measured(["terngrad"], BUCKETS, 4, only, compute)
     assert terngrad.step_s == pytest.approx(3.0 + 10_000 * 10e-6 + 1e-3 + 1e-2)
@@ -215,12 +217,12 @@ def test_all_ranks_hold_the_same_numbers_and_phases_are_apart() -> None:
         "dense",
         "dense sharded",
     }
-    assert all(speed.an_element >= 0 and speed.parcel >= 0 for speed in one.speeds.values())
+    assert all(speed.an_element >= 0 and speed.part >= 0 for speed in one.speeds.values())
     assert 0 <= one.contends <= 1
-    for pace in one.link.paces:
-        assert all(busy >= alone for busy, alone in zip(pace.busy_s, pace.taken_s, strict=True))
-        assert all(lost <= busy for lost, busy in zip(pace.lost_s, pace.busy_s, strict=True))
-    assert {pace.kind for pace in one.link.paces} == set(EXCHANGE)
+    for timing in one.link.timings:
+        assert all(busy >= alone for busy, alone in zip(timing.busy_s, timing.taken_s, strict=True))
+        assert all(lost <= busy for lost, busy in zip(timing.lost_s, timing.busy_s, strict=True))
+    assert {timing.kind for timing in one.link.timings} == set(EXCHANGE)
 
 
 def _quiet_probe(group: Group, own_time: OwnTime) -> Calibration:
@@ -233,7 +235,7 @@ def test_the_probe_finds_an_emulated_link(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(emulated, "time", own_time)
     link = EmulatedLink("100mbit", latency_s=0.005)
     made = run_ranks(2, lambda group: _quiet_probe(Emulated(group, link), own_time))[0]
-    ring, straight = made.link.pace(ALL_REDUCE), made.link.pace(ALL_TO_ALL)
+    ring, straight = made.link.timing(ALL_REDUCE), made.link.timing(ALL_TO_ALL)
     assert ring is not None
     assert straight is not None
     assert 0.010 <= ring.latency_s < 0.011

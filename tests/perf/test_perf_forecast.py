@@ -11,7 +11,7 @@ from thinwire.codecs.catalog import CATALOG
 from thinwire.errors import CodecError
 from thinwire.perf import collectives
 from thinwire.perf.calibration import LINK_COSTS, CodecSpeed, Speeds, codec_speed, source_of
-from thinwire.perf.collectives import ALL_REDUCE_MAX, Act
+from thinwire.perf.collectives import ALL_REDUCE_MAX, Collective
 from thinwire.perf.forecast import DENSE, FLAT, HIERARCHICAL, Setting, forecast
 from thinwire.perf.link import LinkModel, Topology, link_named
 from thinwire.perf.network import DEVICES, LAST, Layer, Network, ddp_buckets, device_named
@@ -50,10 +50,10 @@ def test_bytes_are_those_of_the_plan(codec: str, workers: int) -> None:
     made = traffic(codec, buckets, workers)
     assert sum(one.share for one in made) == pytest.approx(1)
     mean = sum(
-        one.share * collectives.sent_bytes(act, workers)
+        one.share * collectives.sent_bytes(call, workers)
         for one in made
         for bucket in one.buckets
-        for act in bucket.acts
+        for call in bucket.calls
     )
     stretches = plan.stretches(layouts)
     total = sum(stretch.num_steps for stretch in stretches)
@@ -64,11 +64,11 @@ def test_fp16_agrees_on_a_word_a_tensor_before_it_sends() -> None:
     buckets = ddp_buckets(SMALL.layers, bucket_mb=4)
     (made,) = traffic("fp16", buckets, 8)
     for bucket, layers in zip(made.buckets, buckets, strict=True):
-        assert [act for act in bucket.acts if act.kind == ALL_REDUCE_MAX] == [
-            Act(ALL_REDUCE_MAX, 4 * len(layers))
+        assert [call for call in bucket.calls if call.kind == ALL_REDUCE_MAX] == [
+            Collective(ALL_REDUCE_MAX, 4 * len(layers))
         ]
     (plain,) = traffic("bf16", buckets, 8)
-    assert not [act for bucket in plain.buckets for act in bucket.acts if act.kind == ALL_REDUCE_MAX]
+    assert not [call for bucket in plain.buckets for call in bucket.calls if call.kind == ALL_REDUCE_MAX]
 
 
 def test_a_large_network_at_many_workers_is_planned_bucket_by_bucket() -> None:
@@ -157,7 +157,7 @@ def test_the_inside_of_a_node_is_before_and_behind_every_bucket() -> None:
     nested = forecast("terngrad", setting(4, 4, network=network), (HIERARCHICAL,))
     leaders = forecast("terngrad", setting(4, network=network), (FLAT,))
     node = Topology(4, 4, ETHERNET, BUS).inside
-    inside = sum(collectives.seconds(node, act) for act in collectives.inside_acts(4 * network.numel))
+    inside = sum(collectives.seconds(node, call) for call in collectives.inside_calls(4 * network.numel))
     assert nested.step_s - leaders.step_s == pytest.approx(inside)
 
 

@@ -15,7 +15,7 @@ from thinwire.perf.collectives import (
     ALL_TO_ALL,
     ORDERED,
     SMALL_BYTES,
-    Act,
+    Collective,
 )
 from thinwire.perf.link import LINKS, TCP_SHARE, LinkModel, Topology, link_named
 
@@ -94,8 +94,8 @@ def test_two_phase_of_equal_sizes_moves_what_a_ring_moves() -> None:
 
 def test_nothing_takes_no_time_among_one() -> None:
     for kind in (ALL_REDUCE, ALL_TO_ALL, ALL_GATHER, ALL_REDUCE_MAX, ORDERED):
-        assert collectives.seconds(flat(1), Act(kind, 10**9)) == 0
-        assert collectives.sent_bytes(Act(kind, 10**6), 1) == 0
+        assert collectives.seconds(flat(1), Collective(kind, 10**9)) == 0
+        assert collectives.sent_bytes(Collective(kind, 10**6), 1) == 0
     assert collectives.broadcast(flat(1), 1e9) == 0
 
 
@@ -119,7 +119,7 @@ def test_workers_of_a_node_share_its_connection() -> None:
 def test_the_inside_of_a_hierarchy_has_two_legs() -> None:
     cluster = Topology(4, 4, WIRE, BUS)
     inside = cluster.inside
-    there, back = (collectives.seconds(inside, act) for act in collectives.inside_acts(1_000_000))
+    there, back = (collectives.seconds(inside, call) for call in collectives.inside_calls(1_000_000))
     assert there == pytest.approx(two_phase(inside, 1e6, 1e6 / 4))
     assert back == pytest.approx(collectives.broadcast(inside, 1e6))
     assert inside.workers == 4
@@ -129,9 +129,12 @@ def test_the_inside_of_a_hierarchy_has_two_legs() -> None:
 def test_short_messages_go_straight() -> None:
     """As groups do: one hop instead of a walk around the ring."""
     many = flat(100)
-    short = collectives.seconds(many, Act(ALL_GATHER, SMALL_BYTES))
+    short = collectives.seconds(many, Collective(ALL_GATHER, SMALL_BYTES))
     assert short == pytest.approx(1e-3 + 99 * SMALL_BYTES / 1e6)
-    assert collectives.seconds(many, Act(ALL_GATHER, SMALL_BYTES + 8)) > 99 * 1e-3 + 99 * SMALL_BYTES / 1e6
+    assert (
+        collectives.seconds(many, Collective(ALL_GATHER, SMALL_BYTES + 8))
+        > 99 * 1e-3 + 99 * SMALL_BYTES / 1e6
+    )
 
 
 def test_bytes_are_counted_as_groups_count_them() -> None:
@@ -141,8 +144,8 @@ def test_bytes_are_counted_as_groups_count_them() -> None:
     assert SMALL_BYTES == base.SMALL_BYTES
     for p in (2, 3, 7, 100):
         for n in (8, 840, 16384, 16392, 8_400_000):
-            assert collectives.sent_bytes(Act(ALL_REDUCE, n), p) == base.all_reduce_bytes(n, p)
-            assert collectives.sent_bytes(Act(ALL_REDUCE_MAX, n), p) == base.all_reduce_max_bytes(n, p)
-            assert collectives.sent_bytes(Act(ALL_GATHER, n), p) == base.all_gather_bytes(n, p)
-            assert collectives.sent_bytes(Act(ALL_TO_ALL, n * p), p) == base.all_to_all_bytes(n * p, p)
-            assert collectives.sent_bytes(Act(ORDERED, n), p) == ordered_bytes(n // 4, p)
+            assert collectives.sent_bytes(Collective(ALL_REDUCE, n), p) == base.all_reduce_bytes(n, p)
+            assert collectives.sent_bytes(Collective(ALL_REDUCE_MAX, n), p) == base.all_reduce_max_bytes(n, p)
+            assert collectives.sent_bytes(Collective(ALL_GATHER, n), p) == base.all_gather_bytes(n, p)
+            assert collectives.sent_bytes(Collective(ALL_TO_ALL, n * p), p) == base.all_to_all_bytes(n * p, p)
+            assert collectives.sent_bytes(Collective(ORDERED, n), p) == ordered_bytes(n // 4, p)

@@ -38,7 +38,7 @@ def test_what_every_tensor_gets() -> None:
     entries = {entry.spec.name: entry for entry in plan().entries}
     assert [entries["fc1.weight"].codec.name, entries["fc1.weight"].route] == ["terngrad", "sharded"]
     assert [entries["fc2.weight"].codec.name, entries["fc2.weight"].reason] == ["dense", "last layer"]
-    assert {entry.memory for entry in entries.values()} == {"none"}
+    assert {entry.feedback for entry in entries.values()} == {"none"}
 
 
 def test_tensors_beside_a_compressed_codec_are_added_in_rank_order() -> None:
@@ -62,15 +62,15 @@ def test_a_route_can_be_chosen() -> None:
 
 
 def test_a_memory_can_be_chosen_and_dense_tensors_need_none() -> None:
-    memories = {entry.spec.name: entry.memory for entry in plan("terngrad", memory="residual").entries}
-    assert memories == {
+    feedbacks = {entry.spec.name: entry.feedback for entry in plan("terngrad", feedback="residual").entries}
+    assert feedbacks == {
         "fc1.weight": "residual",
         "fc1.bias": "none",
         "fc2.weight": "none",
         "fc2.bias": "none",
     }
     with pytest.raises(PlanError, match='there is no feedback "elephant": known are none, residual'):
-        plan(memory="elephant")
+        plan(feedback="elephant")
 
 
 def test_a_model_without_parameters_is_refused() -> None:
@@ -158,7 +158,7 @@ def test_digests_are_equal_only_for_equal_plans() -> None:
         plan("terngrad:wire=2bit"),
         plan("dense"),
         plan(world=5),
-        plan(memory="residual"),
+        plan(feedback="residual"),
         plan(route="allgather"),
         plan(model=Model(SPECS)),
         plan(model=renamed),
@@ -214,8 +214,8 @@ def test_a_dense_tensor_that_takes_most_bytes_is_pointed_at() -> None:
     assert told.hint(told.tensor_bytes()) is None
     assert plan("dense").hint(plan("dense").tensor_bytes()) is None
     assert "14%" not in str(made)
-    strength = made.tensor_bytes()["fc2.weight"] / made.step_bytes()
-    assert f"{strength:.0%}  (last layer)" in str(made)
+    level = made.tensor_bytes()["fc2.weight"] / made.step_bytes()
+    assert f"{level:.0%}  (last layer)" in str(made)
 
 
 def test_plans_that_compress_nothing_say_so() -> None:

@@ -14,9 +14,9 @@ NUMEL, STEPS, SEEDS = 64, 400, range(3)
 CURVATURE = torch.linspace(1.0, 4.0, NUMEL)  # f(x) = sum c x^2 / 2, so L = 4
 
 
-def quadratic(codec: str, control: str | None, seed: int) -> float:
+def quadratic(codec: str, schedule: str | None, seed: int) -> float:
     """f at the end of SGD with eta_t ~ 1/t and noise of variance 1, without memory."""
-    sim = Simulation(codec, specs_of({"x": NUMEL}), 1, memory="none", control=control)
+    sim = Simulation(codec, specs_of({"x": NUMEL}), 1, feedback="none", schedule=schedule)
 
     def work(group: ThreadGroup) -> float:
         engine = sim.engine(group)
@@ -24,8 +24,8 @@ def quadratic(codec: str, control: str | None, seed: int) -> float:
         x, values = torch.ones(NUMEL), []
         for step in range(STEPS):
             lr = 2.0 / (20 + step)
-            if engine.steering.listens:
-                engine.steering.observe(Observation.of(lr=lr))
+            if engine.scheduler.listens:
+                engine.scheduler.observe(Observation.of(lr=lr))
             gradient = CURVATURE * x + torch.randn(NUMEL, generator=noise)
             x = x - lr * sim.step(engine, {"x": gradient})["x"]
             if step >= 0.9 * STEPS:
@@ -35,8 +35,8 @@ def quadratic(codec: str, control: str | None, seed: int) -> float:
     return run_ranks(1, work)[0]
 
 
-def floor(codec: str, control: str | None = None) -> float:
-    return sum(quadratic(codec, control, seed) for seed in SEEDS) / len(SEEDS)
+def floor(codec: str, schedule: str | None = None) -> float:
+    return sum(quadratic(codec, schedule, seed) for seed in SEEDS) / len(SEEDS)
 
 
 def test_diminishing_theta_reaches_the_floor_of_sgd() -> None:
@@ -52,22 +52,22 @@ def test_diminishing_theta_reaches_the_floor_of_sgd() -> None:
 A = torch.tensor([[-3.0, 2.0, 2.0], [2.0, -3.0, 2.0], [2.0, 2.0, -3.0]])
 
 
-def three_workers(control: str | None, steps: int) -> tuple[Tensor, list[float]]:
+def three_workers(schedule: str | None, steps: int) -> tuple[Tensor, list[float]]:
     """E3: f_i = (a_i.x)^2 + |x|^2/4 from (1, 1, 1): top-1 without memory goes the wrong way for ever."""
-    sim = Simulation("topk:0.34", specs_of({"x": 3}), 3, memory="none", control=control)
+    sim = Simulation("topk:0.34", specs_of({"x": 3}), 3, feedback="none", schedule=schedule)
 
     def work(group: ThreadGroup) -> tuple[Tensor, list[float]]:
         engine: Engine = sim.engine(group)
-        x, strengths = torch.ones(3, dtype=torch.float64), []
+        x, levels = torch.ones(3, dtype=torch.float64), []
         for _ in range(steps):
             a = A[group.rank].double()
             loss = (a @ x) ** 2 + x.square().sum() / 4
-            if engine.steering.listens:
-                engine.steering.observe(Observation.of(loss))
+            if engine.scheduler.listens:
+                engine.scheduler.observe(Observation.of(loss))
             gradient = 2 * (a @ x) * a + x / 2
             x = x - 0.01 * sim.step(engine, {"x": gradient.float()})["x"].double()
-            strengths.append(engine.steering.strength)
-        return x, strengths
+            levels.append(engine.scheduler.compression_level)
+        return x, levels
 
     return run_ranks(3, work)[0]
 
@@ -76,6 +76,6 @@ def test_the_guard_stops_a_divergence() -> None:
     """Without it x grows beyond all bounds; with it theta falls until x does too."""
     wild, _ = three_workers(None, 400)
     assert wild.norm() > 1e3
-    tamed, strengths = three_workers("guard", 400)
-    assert min(strengths) < 1
+    tamed, levels = three_workers("guard", 400)
+    assert min(levels) < 1
     assert tamed.norm() < 1

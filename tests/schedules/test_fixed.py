@@ -11,15 +11,15 @@ from thinwire.errors import CodecError, PlanError
 from thinwire.schedules.base import Seen
 from thinwire.schedules.fixed import GRID, THEOREM, Diminish, Epochs, Followed, Steps
 from thinwire.schedules.guard import Guard
-from thinwire.schedules.table import check_control, control_text, make_control
+from thinwire.schedules.table import check_schedule, make_schedule, schedule_text
 
 
 def test_texts_and_back() -> None:
-    assert make_control(None) is make_control("constant") is None
-    assert make_control("guard:patience=7, mode=max") == Guard(patience=7, mode="max")
-    assert make_control("diminish") == Diminish()
-    assert make_control("diminish:2.5") == make_control("diminish:L=2.5") == Diminish(2.5)
-    assert make_control("steps:0=1/100=0.5") == Steps(((0.0, 1.0), (100.0, 0.5)))
+    assert make_schedule(None) is make_schedule("constant") is None
+    assert make_schedule("guard:patience=7, mode=max") == Guard(patience=7, mode="max")
+    assert make_schedule("diminish") == Diminish()
+    assert make_schedule("diminish:2.5") == make_schedule("diminish:L=2.5") == Diminish(2.5)
+    assert make_schedule("steps:0=1/100=0.5") == Steps(((0.0, 1.0), (100.0, 0.5)))
     for text in (
         "guard",
         "guard:window=3,gain=0.1",
@@ -27,8 +27,8 @@ def test_texts_and_back() -> None:
         "diminish:L=theorem",
         "epochs:points=0=1/2.5=0.3,of=theta",
     ):
-        assert control_text(make_control(text)) == text
-        assert make_control(control_text(make_control(text))) == make_control(text)
+        assert schedule_text(make_schedule(text)) == text
+        assert make_schedule(schedule_text(make_schedule(text))) == make_schedule(text)
 
 
 @pytest.mark.parametrize(
@@ -54,44 +54,44 @@ def test_texts_and_back() -> None:
 )
 def test_wrong_texts(text: str, words: str) -> None:
     with pytest.raises(tw.ThinwireError) as caught:
-        make_control(text)
+        make_schedule(text)
     assert words in str(caught.value)
 
 
 def test_steps() -> None:
-    control = Steps(((0.0, 1.0), (10.0, 0.5), (20.0, 0.0)))
-    state, strengths = control.begin(None), []
+    schedule = Steps(((0.0, 1.0), (10.0, 0.5), (20.0, 0.0)))
+    state, levels = schedule.begin(None), []
     for step in (0, 9, 10, 19, 20, 1000):
-        state, _ = control.decide(state, Seen(), step, None)
-        strengths.append(state.strength)
-    assert strengths == [1.0, 1.0, 0.5, 0.5, 0.0, 0.0]
-    assert control.needs is None
+        state, _ = schedule.decide(state, Seen(), step, None)
+        levels.append(state.compression_level)
+    assert levels == [1.0, 1.0, 0.5, 0.5, 0.0, 0.0]
+    assert schedule.needs is None
 
 
 def test_epochs_in_units_of_theta() -> None:
-    control = Epochs(((0.0, 0.95), (5.0, 0.5), (8.0, 0.0)), of="theta")
+    schedule = Epochs(((0.0, 0.95), (5.0, 0.5), (8.0, 0.0)), of="theta")
     theta = 0.95
-    assert control.begin(theta).strength * theta == 0.95
-    state, _ = control.decide(control.begin(theta), Seen(), 7, theta)
-    assert state == control.begin(theta), "nobody said how far it is"
+    assert schedule.begin(theta).compression_level * theta == 0.95
+    state, _ = schedule.decide(schedule.begin(theta), Seen(), 7, theta)
+    assert state == schedule.begin(theta), "nobody said how far it is"
     for epoch, expected in ((4.9, 0.95), (5, 0.5), (8, 0.0), (3, 0.95)):
-        state, why = control.decide(state, Seen(epoch=epoch), 7, theta)
-        assert state.strength * theta == pytest.approx(expected)
+        state, why = schedule.decide(state, Seen(epoch=epoch), 7, theta)
+        assert state.compression_level * theta == pytest.approx(expected)
         assert f"epoch {epoch:g}" in why
 
 
 def test_theta_of_a_schedule_must_fit_the_codec() -> None:
     schedule = Epochs(((0.0, 0.95),), of="theta")
     with pytest.raises(PlanError, match=r"0\.95 is more than the codec's 0\.9"):
-        check_control(schedule, [tw.parse("topk:0.1")])
+        check_schedule(schedule, [tw.parse("topk:0.1")])
     with pytest.raises(PlanError, match="same part of all tensors"):
-        check_control(schedule, [tw.parse("qsgd:4")])
+        check_schedule(schedule, [tw.parse("qsgd:4")])
     with pytest.raises(PlanError, match="same part of all tensors"):
-        check_control(schedule, [tw.parse("topk:0.01"), tw.parse("topk:0.02")])
-    assert check_control(schedule, [tw.parse("dense"), tw.parse("topk:0.05")]) == 0.95
+        check_schedule(schedule, [tw.parse("topk:0.01"), tw.parse("topk:0.02")])
+    assert check_schedule(schedule, [tw.parse("dense"), tw.parse("topk:0.05")]) == 0.95
 
 
-def test_codecs_without_a_strength_are_refused() -> None:
+def test_codecs_without_a_level_are_refused() -> None:
     for text in (
         "terngrad",
         "sign",
@@ -102,25 +102,25 @@ def test_codecs_without_a_strength_are_refused() -> None:
         "topk:k=5",
         "topk:k=5 >> qsgd:4,scales=own",
     ):
-        with pytest.raises(CodecError, match="has no strength to lower"):
-            check_control(Guard(), [tw.parse(text)])
-        check_control(None, [tw.parse(text)])
+        with pytest.raises(CodecError, match="has no compression level to lower"):
+            check_schedule(Guard(), [tw.parse(text)])
+        check_schedule(None, [tw.parse(text)])
 
 
 @pytest.mark.parametrize("theta", [0.2, 0.3, 0.9, 0.999])
 def test_diminish_meets_the_theorem_if_asked_to(theta: float) -> None:
     """th^2 = theta <= L eta and L eta <= 1/4, with L = 1 / (4 highest learning rate); L=auto does not."""
-    control = make_control("diminish:theorem")
-    assert control is not None
-    state = control.begin(theta)
+    schedule = make_schedule("diminish:theorem")
+    assert schedule is not None
+    state = schedule.begin(theta)
     for step, lr in enumerate((0.4, 0.4, 0.3, 0.11, 0.02, 0.0)):
-        state, _ = control.decide(state, Seen(lr=lr), step, theta)
+        state, _ = schedule.decide(state, Seen(lr=lr), step, theta)
         smoothness = 1 / (4 * 0.4)
-        assert state.strength * theta <= smoothness * lr <= 0.25
+        assert state.compression_level * theta <= smoothness * lr <= 0.25
         allowed = min(theta, smoothness * lr)
-        assert state.strength * theta >= allowed - theta / GRID, "as strong as that allows"
+        assert state.compression_level * theta >= allowed - theta / GRID, "as strong as that allows"
     automatic = Diminish().decide(Followed(), Seen(lr=0.4), 0, theta)[0]
-    assert (automatic.strength * theta <= 0.25) == (theta <= 0.25)
+    assert (automatic.compression_level * theta <= 0.25) == (theta <= 0.25)
 
 
 def test_diminish_says_when_a_number_leaves_the_theorem() -> None:
@@ -131,27 +131,27 @@ def test_diminish_says_when_a_number_leaves_the_theorem() -> None:
 
 
 def test_diminish_follows_the_learning_rate_down() -> None:
-    control, state, strengths = Diminish(), Followed(), []
+    schedule, state, levels = Diminish(), Followed(), []
     for lr in (0.1, 0.2, 0.4, 0.4, 0.2, 0.199, 0.01, 0.0):
-        state, _ = control.decide(state, Seen(lr=lr), 0, None)
-        strengths.append(state.strength)
-    assert strengths == [1, 1, 1, 1, 0.5, 15 / 32, 0, 0], "up to the top it is as strong as it was asked for"
+        state, _ = schedule.decide(state, Seen(lr=lr), 0, None)
+        levels.append(state.compression_level)
+    assert levels == [1, 1, 1, 1, 0.5, 15 / 32, 0, 0], "up to the top it is as strong as it was asked for"
 
 
 @pytest.mark.parametrize("given", [0.5, 2.0, 20.0])
 def test_theta_is_never_above_the_bound(given: float) -> None:
     """theta_t <= L eta_t, on a grid, and not further below it than the grid is wide."""
-    control, theta = Diminish(given), 0.97
+    schedule, theta = Diminish(given), 0.97
     for k in range(1000):
         lr = k / 1000
-        strength = control.decide(Followed(), Seen(lr=lr), 0, theta)[0].strength
-        assert (strength * GRID).is_integer()
-        assert strength * theta <= given * lr + 1e-12
-        assert strength * theta > min(theta, given * lr) - theta / GRID - 1e-12
+        level = schedule.decide(Followed(), Seen(lr=lr), 0, theta)[0].compression_level
+        assert (level * GRID).is_integer()
+        assert level * theta <= given * lr + 1e-12
+        assert level * theta > min(theta, given * lr) - theta / GRID - 1e-12
 
 
 def test_a_given_l_needs_theta() -> None:
     with pytest.raises(PlanError, match="L=2 needs a codec"):
-        check_control(Diminish(2.0), [tw.parse("qsgd:4")])
-    check_control(Diminish(), [tw.parse("qsgd:4")])
+        check_schedule(Diminish(2.0), [tw.parse("qsgd:4")])
+    check_schedule(Diminish(), [tw.parse("qsgd:4")])
     assert math.isinf(Diminish().L)

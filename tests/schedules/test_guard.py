@@ -19,23 +19,23 @@ GUARD = Guard(window=WINDOW, patience=3, recover=2, tolerance=0.2, gain=0.01)
 
 
 class Ride:
-    """A guard that is told one value a step; `loss` may depend on the step and the strength."""
+    """A guard that is told one value a step; `loss` may depend on the step and the compression level."""
 
     def __init__(self, guard: Guard = GUARD) -> None:
         self.guard, self.state, self.step = guard, guard.begin(None), 0
         self.changes: list[tuple[int, float, str]] = []
-        self.history: list[float] = []  # the strength of every step
+        self.history: list[float] = []  # the compression level of every step
 
     def windows(
         self, count: int, loss: Callable[[int, float], float], reference: float | None = None
     ) -> Ride:
         for _ in range(count * self.guard.window):
-            seen = Seen(loss=loss(self.step, self.state.strength), reference=reference)
-            before = self.state.strength
+            seen = Seen(loss=loss(self.step, self.state.compression_level), reference=reference)
+            before = self.state.compression_level
             self.state, why = self.guard.decide(self.state, seen, self.step, None)
-            if self.state.strength != before:
-                self.changes.append((self.step, self.state.strength, why))
-            self.history.append(self.state.strength)
+            if self.state.compression_level != before:
+                self.changes.append((self.step, self.state.compression_level, why))
+            self.history.append(self.state.compression_level)
             self.step += 1
         return self
 
@@ -43,11 +43,11 @@ class Ride:
         return sum(self.history) / len(self.history)
 
     @property
-    def strengths(self) -> list[float]:
-        return [strength for _, strength, _ in self.changes]
+    def levels(self) -> list[float]:
+        return [level for _, level, _ in self.changes]
 
 
-def falling(step: int, strength: float) -> float:
+def falling(step: int, level: float) -> float:
     return 2.0 * 0.98**step
 
 
@@ -57,29 +57,29 @@ def test_a_loss_that_falls_is_left_alone() -> None:
 
 def test_windows_are_judged_whole() -> None:
     """One bad value in a window of good ones is no failure, whatever it is short of NaN."""
-    ride = Ride(Guard(window=20)).windows(1, lambda step, strength: 1.0)
-    assert ride.windows(1, lambda step, strength: 30.0 if step == 25 else 0.9).changes == []
+    ride = Ride(Guard(window=20)).windows(1, lambda step, level: 1.0)
+    assert ride.windows(1, lambda step, level: 30.0 if step == 25 else 0.9).changes == []
 
 
 def test_a_plateau_lowers_after_patience() -> None:
     """The first window is the best one, then three without gain."""
-    ride = Ride().windows(3, lambda step, strength: 2.3)
+    ride = Ride().windows(3, lambda step, level: 2.3)
     assert ride.changes == []
-    ride.windows(1, lambda step, strength: 2.3)
-    assert ride.strengths == [0.5]
+    ride.windows(1, lambda step, level: 2.3)
+    assert ride.levels == [0.5]
     assert "2.3 is no gain on 2.3 for 3 windows" in ride.changes[0][2]
     assert ride.changes[0][0] == 4 * WINDOW - 1
 
 
 def test_slow_gain_is_gain_enough() -> None:
-    assert Ride().windows(30, lambda step, strength: 2.0 * 0.996**step).changes == []
+    assert Ride().windows(30, lambda step, level: 2.0 * 0.996**step).changes == []
 
 
 def test_a_worse_window_lowers_at_once() -> None:
     ride = Ride().windows(3, falling)
     before = ride.step
-    ride.windows(1, lambda step, strength: 3.0)
-    assert ride.strengths == [0.5]
+    ride.windows(1, lambda step, level: 3.0)
+    assert ride.levels == [0.5]
     assert ride.step - before == WINDOW
     assert "is worse than" in ride.changes[0][2]
     assert "20 %" in ride.changes[0][2]
@@ -87,39 +87,39 @@ def test_a_worse_window_lowers_at_once() -> None:
 
 def test_noise_within_two_standard_errors_is_no_failure() -> None:
     """Means 0.1 and 0.13, but with single values of 0 and 0.26: nobody could tell."""
-    ride = Ride(Guard(window=4, patience=100)).windows(1, lambda step, strength: 0.1)
-    assert ride.windows(5, lambda step, strength: 0.26 * (step % 2)).changes == []
-    assert ride.windows(1, lambda step, strength: 0.13).strengths == [0.5]
+    ride = Ride(Guard(window=4, patience=100)).windows(1, lambda step, level: 0.1)
+    assert ride.windows(5, lambda step, level: 0.26 * (step % 2)).changes == []
+    assert ride.windows(1, lambda step, level: 0.13).levels == [0.5]
 
 
 def test_the_share_ends_at_zero_after_four_halvings_and_one() -> None:
     """Every window is twice as bad as the one before."""
-    ride = Ride().windows(7, lambda step, strength: 2.0 ** (step // WINDOW))
-    assert ride.strengths == [0.5, 0.25, 0.125, 0.0625, 0.0]
+    ride = Ride().windows(7, lambda step, level: 2.0 ** (step // WINDOW))
+    assert ride.levels == [0.5, 0.25, 0.125, 0.0625, 0.0]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_value_that_is_no_number_lowers_at_once(value: float) -> None:
     ride = Ride().windows(2, falling)
     ride.state, why = ride.guard.decide(ride.state, Seen(loss=value), ride.step, None)
-    assert ride.state.strength == 0.5
+    assert ride.state.compression_level == 0.5
     assert str(value) in why
-    assert ride.windows(3, falling).strengths[0] == 1.0, "and it comes back when the loss falls again"
+    assert ride.windows(3, falling).levels[0] == 1.0, "and it comes back when the loss falls again"
 
 
 def test_nan_for_ever_ends_at_zero_and_stays_there() -> None:
-    ride = Ride().windows(4, lambda step, strength: math.nan)
-    assert ride.strengths == [0.5, 0.25, 0.125, 0.0625, 0.0]
-    assert ride.state.strength == 0.0
+    ride = Ride().windows(4, lambda step, level: math.nan)
+    assert ride.levels == [0.5, 0.25, 0.125, 0.0625, 0.0]
+    assert ride.state.compression_level == 0.0
 
 
 def too_strong(limit: float) -> Callable[[int, float], float]:
-    """The loss falls while the strength is at most `limit`, else it rises."""
-    level = [2.0]
+    """The loss falls while the compression level is at most `limit`, else it rises."""
+    mean = [2.0]
 
-    def loss(step: int, strength: float) -> float:
-        level[0] *= 0.98 if strength <= limit else 1.1
-        return level[0]
+    def loss(step: int, level: float) -> float:
+        mean[0] *= 0.98 if level <= limit else 1.1
+        return mean[0]
 
     return loss
 
@@ -127,8 +127,8 @@ def too_strong(limit: float) -> Callable[[int, float], float]:
 def test_it_finds_the_share_that_works_and_backs_off() -> None:
     """Each failed raise doubles the number of good windows that the next one waits for."""
     ride = Ride().windows(120, too_strong(0.25))
-    assert ride.strengths[:2] == [0.5, 0.25]
-    raises = [step for step, strength, _ in ride.changes if strength == 0.5][1:]
+    assert ride.levels[:2] == [0.5, 0.25]
+    raises = [step for step, level, _ in ride.changes if level == 0.5][1:]
     assert len(raises) >= 3
     waits = [later - earlier for earlier, later in pairwise(raises)]
     assert all(later > 1.4 * earlier for earlier, later in pairwise(waits))
@@ -142,32 +142,32 @@ def test_it_finds_the_share_that_works_and_backs_off() -> None:
 
 def test_it_is_as_strong_as_asked_once_that_is_safe() -> None:
     """A bad start, then all is well: back to 1 in steps of two, and a plain wait again."""
-    ride = Ride().windows(3, lambda step, strength: 2.0 + step)
-    assert ride.state.strength == 0.25
-    ride.windows(20, lambda step, strength: 4.0 * 0.98**step)
-    assert ride.strengths[-2:] == [0.5, 1.0]
+    ride = Ride().windows(3, lambda step, level: 2.0 + step)
+    assert ride.state.compression_level == 0.25
+    ride.windows(20, lambda step, level: 4.0 * 0.98**step)
+    assert ride.levels[-2:] == [0.5, 1.0]
     assert ride.state.wait == GUARD.recover
     assert not ride.state.on_trial
 
 
-def noisy(level: Callable[[int], float], noise: float, seed: int) -> Callable[[int, float], float]:
+def noisy(mean: Callable[[int], float], noise: float, seed: int) -> Callable[[int, float], float]:
     draw = random.Random(seed)
-    return lambda step, strength: level(step) + draw.gauss(0, noise)
+    return lambda step, level: mean(step) + draw.gauss(0, noise)
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.5])
 @pytest.mark.parametrize("seed", range(8))
 def test_noise_on_a_healthy_loss_is_no_failure(seed: int, floor: float) -> None:
-    """It falls by 1 - 1/e in 300 steps, under noise of 0.15; the old test halved the strength three times."""
+    """It falls by 1 - 1/e in 300 steps, under noise of 0.15; the old test halved the level three times."""
     loss = noisy(lambda step: floor + 2 * math.exp(-step / 300), 0.15, seed)
     assert Ride(Guard()).windows(50, loss).changes == []
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_converged_run_is_left_alone_nearly_all_the_time(seed: int) -> None:
-    """Easing does not help, so it is put back: the strength does not drift to 0."""
+    """Easing does not help, so it is put back: the compression level does not drift to 0."""
     ride = Ride(Guard()).windows(300, noisy(lambda step: 0.5, 0.05, seed))
-    assert ride.strengths[:2] == [0.5, 1.0]
+    assert ride.levels[:2] == [0.5, 1.0]
     assert any(why.endswith("either") for _, _, why in ride.changes)
     assert ride.mean_share() > 0.8
     later = Ride(Guard()).windows(300, noisy(lambda step: 0.5 + 2 * math.exp(-step / 300), 0.15, seed))
@@ -175,12 +175,12 @@ def test_a_converged_run_is_left_alone_nearly_all_the_time(seed: int) -> None:
 
 
 def stuck_above(limit: float, noise: float, seed: int) -> Callable[[int, float], float]:
-    """The loss falls while the strength is at most `limit`, else it stays where it is."""
-    level, draw = [2.0], random.Random(seed)
+    """The loss falls while the compression level is at most `limit`, else it stays where it is."""
+    mean, draw = [2.0], random.Random(seed)
 
-    def loss(step: int, strength: float) -> float:
-        level[0] *= 0.997 if strength <= limit else 1.0
-        return level[0] + draw.gauss(0, noise)
+    def loss(step: int, level: float) -> float:
+        mean[0] *= 0.997 if level <= limit else 1.0
+        return mean[0] + draw.gauss(0, noise)
 
     return loss
 
@@ -190,46 +190,46 @@ def test_a_plateau_that_the_codec_makes_is_found_under_noise(limit: float) -> No
     """Trials go deeper until one helps; then it falls for long."""
     for seed in range(4):
         ride = Ride(Guard()).windows(200, stuck_above(limit, 0.05, seed))
-        assert min(ride.strengths) == limit
-        assert sum(strength <= limit for strength in ride.history) > 0.2 * ride.step
+        assert min(ride.levels) == limit
+        assert sum(level <= limit for level in ride.history) > 0.2 * ride.step
 
 
 def test_trials_on_a_plateau_become_rare_and_deeper() -> None:
-    ride = Ride().windows(400, lambda step, strength: max(0.1, 2.0 * 0.9**step))
-    assert ride.strengths[:6] == [0.5, 1.0, 0.25, 1.0, 0.125, 1.0]
+    ride = Ride().windows(400, lambda step, level: max(0.1, 2.0 * 0.9**step))
+    assert ride.levels[:6] == [0.5, 1.0, 0.25, 1.0, 0.125, 1.0]
     assert ride.mean_share() > 0.85
 
 
 def test_a_plateau_at_zero_is_not_the_codecs_fault() -> None:
-    """Failures have lowered the strength to 0; then the loss stays where it is, everything being sent."""
-    ride = Ride().windows(6, lambda step, strength: 2.0 ** (step // WINDOW))
-    assert ride.state.strength == 0.0
-    ride.windows(8, lambda step, strength: 32.0)
-    assert ride.strengths[5:] == [1.0]
+    """Failures have lowered the level to 0; then the loss stays where it is, everything being sent."""
+    ride = Ride().windows(6, lambda step, level: 2.0 ** (step // WINDOW))
+    assert ride.state.compression_level == 0.0
+    ride.windows(8, lambda step, level: 32.0)
+    assert ride.levels[5:] == [1.0]
 
 
 def test_a_reference_is_what_counts() -> None:
-    """A loss that falls, but not as the reference does; and a plateau that the reference strengths."""
-    behind = Ride().windows(4, lambda step, strength: 2.0 - 0.001 * step, reference=1.0)
-    assert behind.strengths[:1] == [0.5]
-    assert Ride().windows(20, lambda step, strength: 1.1, reference=1.0).changes == []
+    """A loss that falls, but not as the reference does; and a plateau that the reference shares."""
+    behind = Ride().windows(4, lambda step, level: 2.0 - 0.001 * step, reference=1.0)
+    assert behind.levels[:1] == [0.5]
+    assert Ride().windows(20, lambda step, level: 1.1, reference=1.0).changes == []
 
 
 def test_a_loss_above_the_reference_must_come_nearer() -> None:
     """The first window behind the reference lowers; then a tenth of the distance a window is enough."""
-    nearer = Ride().windows(12, lambda step, strength: 0.5 + 2.0 * 0.95**step, reference=0.5)
-    assert nearer.strengths[:1] == [0.5]
-    assert 0.25 not in nearer.strengths
-    slower = Ride().windows(12, lambda step, strength: 0.5 + 2.0 * 0.99**step, reference=0.5)
-    assert slower.strengths[:3] == [0.5, 0.25, 0.125]
+    nearer = Ride().windows(12, lambda step, level: 0.5 + 2.0 * 0.95**step, reference=0.5)
+    assert nearer.levels[:1] == [0.5]
+    assert 0.25 not in nearer.levels
+    slower = Ride().windows(12, lambda step, level: 0.5 + 2.0 * 0.99**step, reference=0.5)
+    assert slower.levels[:3] == [0.5, 0.25, 0.125]
 
 
 def test_metrics_that_should_grow() -> None:
     guard = Guard(window=WINDOW, patience=3, recover=2, mode="max")
-    ride = Ride(guard).windows(10, lambda step, strength: 0.5 + 0.01 * step)
+    ride = Ride(guard).windows(10, lambda step, level: 0.5 + 0.01 * step)
     assert ride.changes == []
-    ride.windows(1, lambda step, strength: 0.2)
-    assert ride.strengths == [0.5]
+    ride.windows(1, lambda step, level: 0.2)
+    assert ride.levels == [0.5]
     assert ride.changes[0][2].startswith("0.2 is worse than 0.8")
 
 

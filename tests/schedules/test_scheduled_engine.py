@@ -40,18 +40,18 @@ def rising(step: int, rank: int) -> float:
 def train(
     sim: Simulation, engine: Engine, first: int, last: int, loss: Loss | None = rising
 ) -> tuple[list[Gradients], list[float]]:
-    """Means and strengths by step; every rank observes behind its step, as a script does."""
-    means, strengths = [], []
+    """Means and levels by step; every rank observes behind its step, as a script does."""
+    means, levels = [], []
     for step in range(first, last):
         means.append(sim.step(engine, SOURCE(step, engine.group.rank)))
-        strengths.append(engine.steering.strength)
+        levels.append(engine.scheduler.compression_level)
         if loss is not None:
             value = loss(step, engine.group.rank)
-            engine.steering.observe(Observation.of(value, lr=0.1 / (1 + step), epoch=step // 2))
-    return means, strengths
+            engine.scheduler.observe(Observation.of(value, lr=0.1 / (1 + step), epoch=step // 2))
+    return means, levels
 
 
-CONTROLS = {
+SCHEDULES = {
     "guard": (TWO_HALVINGS, [1, 1, 0.5, 0.25, 0.125, 0.0625]),
     "diminish": ("diminish", [1, 1, 0.5, 10 / 32, 8 / 32, 6 / 32]),
     "epochs": ("epochs:0=1/1=0.5/2=0", [1, 1, 1, 0.5, 0.5, 0]),
@@ -68,60 +68,64 @@ CODECS = (
 )
 
 
-@pytest.mark.parametrize("control", CONTROLS)
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("codec", CODECS)
-def test_all_ranks_have_the_same_share_and_the_same_means(codec: str, control: str) -> None:
-    text, expected = CONTROLS[control]
-    sim = simulation(codec, 3, control=text)
+def test_all_ranks_have_the_same_share_and_the_same_means(codec: str, schedule: str) -> None:
+    text, expected = SCHEDULES[schedule]
+    sim = simulation(codec, 3, schedule=text)
     results = run_ranks(3, lambda group: train(sim, sim.engine(group), 0, 6))
     assert_ranks_agree([means for means, _ in results])
-    assert [strengths for _, strengths in results] == [expected] * 3
+    assert [levels for _, levels in results] == [expected] * 3
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_share_is_the_codec_that_eased_gives(codec: str) -> None:
     """Step by step the means are those of the gentler codec, memory and draws included."""
-    sim = simulation(codec, 2, control="steps:0=0.5", memory="none")
-    plain = sim.but(codec=tw.parse(codec).at_strength(0.5), control=None)
+    sim = simulation(codec, 2, schedule="steps:0=0.5", feedback="none")
+    plain = sim.but(codec=tw.parse(codec).at_level(0.5), schedule=None)
     for mine, theirs in zip(sim.run(SOURCE, 3)[0], plain.run(SOURCE, 3)[0], strict=True):
         assert_same(mine, theirs)
-    assert sim.plan.at_strength(0.5).entries == plain.plan.entries
+    assert sim.plan.at_level(0.5).entries == plain.plan.entries
 
 
 @pytest.mark.parametrize("codec", ["topk:0.2", "fft:0.8 >> dense"])
 def test_share_zero_sends_everything(codec: str) -> None:
-    means = simulation(codec, 2, control="steps:0=0").run(SOURCE)[0][0]
+    means = simulation(codec, 2, schedule="steps:0=0").run(SOURCE)[0][0]
     for name, mean in means.items():
         exact = (SOURCE(0, 0)[name].double() + SOURCE(0, 1)[name].double()) / 2
         torch.testing.assert_close(mean.double(), exact, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("control", CONTROLS)
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("codec", CODECS)
-def test_bytes_are_exactly_as_planned(codec: str, control: str) -> None:
+def test_bytes_are_exactly_as_planned(codec: str, schedule: str) -> None:
     """What observing costs is in the plan; beyond it only 32 bytes are compared where lanes are new."""
-    sim = simulation(codec, 3, control=CONTROLS[control][0])
+    sim = simulation(codec, 3, schedule=SCHEDULES[schedule][0])
 
     def work(group: ThreadGroup) -> None:
         engine = sim.engine(group)
         for step in range(6):
             before = engine.group.total_bytes
-            strength, phases = engine.steering.strength, len(engine.lanes)
+            level, phases = engine.scheduler.compression_level, len(engine.lanes)
             train(sim, engine, step, step + 1)
-            at_strength = engine.plan.at_strength(engine.steering.strength)
-            planned = at_strength.step_bytes(sim.layouts, step)
-            new = len(BUCKETS) if engine.steering.strength != strength or len(engine.lanes) != phases else 0
+            at_level = engine.plan.at_level(engine.scheduler.compression_level)
+            planned = at_level.step_bytes(sim.layouts, step)
+            new = (
+                len(BUCKETS)
+                if engine.scheduler.compression_level != level or len(engine.lanes) != phases
+                else 0
+            )
             assert engine.group.total_bytes - before == planned + new * all_gather_bytes(32, group.size)
 
     run_ranks(3, work)
-    listens = all_gather_bytes(RECORD_BYTES, 3) if control != "steps" else 0
-    alone = sim.but(control=None).plan
+    listens = all_gather_bytes(RECORD_BYTES, 3) if schedule != "steps" else 0
+    alone = sim.but(schedule=None).plan
     assert sim.plan.step_bytes(sim.layouts) - alone.step_bytes(sim.layouts) == listens
 
 
 def test_without_a_control_nothing_is_exchanged_for_it() -> None:
-    def gathers(control: str | None) -> int:
-        sim = simulation("topk:0.1", 2, control=control)
+    def gathers(schedule: str | None) -> int:
+        sim = simulation("topk:0.1", 2, schedule=schedule)
 
         def work(group: ThreadGroup) -> int:
             engine = sim.engine(group)
@@ -135,9 +139,9 @@ def test_without_a_control_nothing_is_exchanged_for_it() -> None:
 
 def test_ranks_with_different_controls_notice() -> None:
     def work(group: ThreadGroup) -> str:
-        control = "guard" if group.rank else "guard:window=10"
+        schedule = "guard" if group.rank else "guard:window=10"
         with pytest.raises(PlanError) as caught:
-            simulation("topk:0.1", 2, control=control).engine(group)
+            simulation("topk:0.1", 2, schedule=schedule).engine(group)
         return str(caught.value)
 
     for text in run_ranks(2, work):
@@ -145,23 +149,23 @@ def test_ranks_with_different_controls_notice() -> None:
 
 
 def test_changes_are_listed_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    sim = simulation("topk:0.1", 2, control=TWO_HALVINGS)
+    sim = simulation("topk:0.1", 2, schedule=TWO_HALVINGS)
 
     def work(group: ThreadGroup) -> list[tuple[int, float, str]]:
         engine = sim.engine(group)
         train(sim, engine, 0, 4)
-        return [(change.step, change.strength, change.why) for change in engine.steering.changes]
+        return [(change.step, change.compression_level, change.why) for change in engine.scheduler.changes]
 
     with caplog.at_level(logging.INFO, "thinwire"):
         first, second = run_ranks(2, work)
     assert first == second
-    assert [(step, strength) for step, strength, _ in first] == [(2, 0.5), (3, 0.25)]
+    assert [(step, level) for step, level, _ in first] == [(2, 0.5), (3, 0.25)]
     assert "2.5 is worse than 1.5 by more than 20 %" in first[0][2], "the means of 2 and 3, of 1 and 2"
-    assert sum("0.25 of the codec's strength, was 0.5" in line for line in caplog.messages) == 2
+    assert sum("compression level 0.25, was 0.5" in line for line in caplog.messages) == 2
 
 
 def test_a_silent_script_is_reminded(caplog: pytest.LogCaptureFixture) -> None:
-    sim = Simulation("topk:0.5", specs_of({"a": 4}), 1, control="guard")
+    sim = Simulation("topk:0.5", specs_of({"a": 4}), 1, schedule="guard")
     source = gaussian(sim.specs)
     run_ranks(
         1,
@@ -171,23 +175,23 @@ def test_a_silent_script_is_reminded(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_nan_on_one_rank_lowers_on_all() -> None:
-    sim = simulation("topk:0.1", 3, control="guard")
+    sim = simulation("topk:0.1", 3, schedule="guard")
     loss: Loss = lambda step, rank: math.nan if (step, rank) == (1, 2) else 1.0  # noqa: E731
-    for _, strengths in run_ranks(3, lambda group: train(sim, sim.engine(group), 0, 4, loss)):
-        assert strengths == [1, 1, 0.5, 0.5]
+    for _, levels in run_ranks(3, lambda group: train(sim, sim.engine(group), 0, 4, loss)):
+        assert levels == [1, 1, 0.5, 0.5]
 
 
 def silent_rank(group: ThreadGroup) -> tuple[str, bool]:
     """Rank 1 forgets to observe; then every rank raises, and nothing has changed."""
-    sim = simulation("topk:0.1", 3, control="guard")
+    sim = simulation("topk:0.1", 3, schedule="guard")
     engine = sim.engine(group)
     train(sim, engine, 0, 1, loss=None)
-    before = local_state(engine)["memories"]["residual"]
+    before = local_state(engine)["feedback"]["residual"]
     if group.rank != 1:
-        engine.steering.observe(Observation.of(1.0))
+        engine.scheduler.observe(Observation.of(1.0))
     with pytest.raises(PlanError) as caught:
         sim.step(engine, SOURCE(1, group.rank))
-    after = local_state(engine)["memories"]["residual"]
+    after = local_state(engine)["feedback"]["residual"]
     return str(caught.value), all(torch.equal(kept, flat(after)[name]) for name, kept in flat(before).items())
 
 
@@ -210,38 +214,38 @@ def noisy(step: int, rank: int) -> float:
 
 @pytest.mark.parametrize("gather", [False, True])
 @pytest.mark.parametrize(
-    "control", ["guard:window=1,patience=1,gain=0.0", "diminish", "epochs:0=1/2=0.5/4=0.25"]
+    "schedule", ["guard:window=1,patience=1,gain=0.0", "diminish", "epochs:0=1/2=0.5/4=0.25"]
 )
 @pytest.mark.parametrize("codec", ["topk:0.1", "qsgd:2"])
-def test_resuming_gives_the_same_bits(codec: str, control: str, gather: bool) -> None:
+def test_resuming_gives_the_same_bits(codec: str, schedule: str, gather: bool) -> None:
     """The state is taken between an observation and the step that goes by it."""
-    sim = simulation(codec, 3, control=control)
+    sim = simulation(codec, 3, schedule=schedule)
 
     def whole(group: ThreadGroup) -> tuple[Any, ...]:
         engine = sim.engine(group)
-        means, strengths = train(sim, engine, 0, 12, noisy)
-        return means, strengths, engine.steering.state, engine.steering.changes
+        means, levels = train(sim, engine, 0, 12, noisy)
+        return means, levels, engine.scheduler.state, engine.scheduler.changes
 
     def halves(group: ThreadGroup) -> tuple[Any, ...]:
         engine = sim.engine(group)
-        means, strengths = train(sim, engine, 0, 7, noisy)
+        means, levels = train(sim, engine, 0, 7, noisy)
         state = saved((gathered_state if gather else local_state)(engine))
         engine = sim.engine(group)
         train(sim, engine, 0, 2, lambda step, rank: 9.0)  # a life of its own, which loading ends
         load_state(engine, state)
         later, more = train(sim, engine, 7, 12, noisy)
-        return means + later, strengths + more, engine.steering.state, engine.steering.changes
+        return means + later, levels + more, engine.scheduler.state, engine.scheduler.changes
 
     for one, two in zip(run_ranks(3, whole), run_ranks(3, halves), strict=True):
-        assert len(set(one[1])) > 1, "the strength must change for this to be a test"
+        assert len(set(one[1])) > 1, "the compression level must change for this to be a test"
         assert one[1:] == two[1:]
         for mine, theirs in zip(one[0], two[0], strict=True):
             assert_same(mine, theirs)
 
 
 @pytest.mark.parametrize("world", [1, 2, 5])
-def test_a_world_of_another_size_goes_on_with_the_same_strength(world: int) -> None:
-    sim = simulation("topk:0.1", 3, control=TWO_HALVINGS)
+def test_a_world_of_another_size_goes_on_with_the_same_level(world: int) -> None:
+    sim = simulation("topk:0.1", 3, schedule=TWO_HALVINGS)
 
     def first(group: ThreadGroup) -> dict[str, Any]:
         engine = sim.engine(group)
@@ -259,13 +263,13 @@ def test_a_world_of_another_size_goes_on_with_the_same_strength(world: int) -> N
     assert run_ranks(world, second) == [[0.125, 0.0625]] * world
 
 
-def test_states_under_another_control_are_refused() -> None:
-    def state(control: str | None) -> dict[str, Any]:
-        sim = simulation("topk:0.1", 1, control=control)
+def test_states_under_another_schedule_are_refused() -> None:
+    def state(schedule: str | None) -> dict[str, Any]:
+        sim = simulation("topk:0.1", 1, schedule=schedule)
         return run_ranks(1, lambda group: saved(local_state(sim.engine(group))))[0]
 
-    def load(control: str | None, given: dict[str, Any]) -> Engine:
-        sim = simulation("topk:0.1", 1, control=control)
+    def load(schedule: str | None, given: dict[str, Any]) -> Engine:
+        sim = simulation("topk:0.1", 1, schedule=schedule)
 
         def work(group: ThreadGroup) -> Engine:
             engine = sim.engine(group)
@@ -274,15 +278,17 @@ def test_states_under_another_control_are_refused() -> None:
 
         return run_ranks(1, work)[0]
 
-    for control in (None, "diminish", "guard:window=3"):
-        with pytest.raises(StateError, match='made under control "guard", this compressor has'):
-            load(control, state("guard"))
-    assert load("guard", state(None)).steering.strength == 1.0, "a guard may join a run that had none"
+    for schedule in (None, "diminish", "guard:window=3"):
+        with pytest.raises(StateError, match='made under schedule "guard", this compressor has'):
+            load(schedule, state("guard"))
+    assert load("guard", state(None)).scheduler.compression_level == 1.0, (
+        "a guard may join a run that had none"
+    )
 
 
 def test_lanes_of_other_shares_are_given_up() -> None:
-    """Gentle lanes hold large buffers: 33 strengths of them would fill the memory."""
-    sim = simulation("topk:0.1", 1, control="diminish")
+    """Gentle lanes hold large buffers: 33 levels of them would fill the memory."""
+    sim = simulation("topk:0.1", 1, schedule="diminish")
 
     def work(group: ThreadGroup) -> int:
         engine = sim.engine(group)
@@ -294,15 +300,13 @@ def test_lanes_of_other_shares_are_given_up() -> None:
 
 def test_bytes_by_layer_stay_right_when_the_share_changes() -> None:
     """Layers add up to what is sent for payloads, although lanes come and go."""
-    sim = simulation("topk:0.1", 2, control="steps:0=1/1=0.5/2=0.25/3=0.75")
+    sim = simulation("topk:0.1", 2, schedule="steps:0=1/1=0.5/2=0.25/3=0.75")
 
     def work(group: ThreadGroup) -> tuple[float, float]:
         engine = sim.engine(group)
         train(sim, engine, 0, 5)
         layers = sum(layer.sent_bytes for layer in engine.statistics.layers.values())
-        planned = [
-            sim.plan.at_strength(strength).step_bytes(sim.layouts) for strength in (1, 0.5, 0.25, 0.75, 0.75)
-        ]
+        planned = [sim.plan.at_level(level).step_bytes(sim.layouts) for level in (1, 0.5, 0.25, 0.75, 0.75)]
         return layers, float(sum(planned))
 
     for layers, planned in run_ranks(2, work):
@@ -314,4 +318,4 @@ def test_a_codec_that_cannot_serve_this_world_when_eased_is_refused_at_once() ->
     world = 1000
     assert simulation("qsgd:2", world).plan.entries
     with pytest.raises(PlanError, match="adds up at most 258 workers"):
-        Plan.of(Policy.of("qsgd:2"), Model(SPECS), world, control="guard")
+        Plan.of(Policy.of("qsgd:2"), Model(SPECS), world, schedule="guard")

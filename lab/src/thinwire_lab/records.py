@@ -11,8 +11,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from thinwire.errors import LabError
+from thinwire.texts import with_present_names
 
 T = TypeVar("T")
+FORMER_KEYS = {"control": "schedule", "strength": "compression_level"}  # of records made before 0.3
+
+
+def read_json(text: str) -> Any:
+    """What a record's text says, under the present names of options and entries.
+
+    >>> read_json('{"codec": "topk:0.01 @ memory=none", "strength": 0.5}')
+    {'codec': 'topk:0.01 @ feedback=none', 'compression_level': 0.5}
+    """
+    for former, key in FORMER_KEYS.items():
+        text = text.replace(f'"{former}":', f'"{key}":')
+    return json.loads(with_present_names(text))
 
 
 @dataclass(frozen=True)
@@ -30,7 +43,7 @@ class RecordFile:
         lines = text[: len(text) - _torn(text)].splitlines()
         for number, line in enumerate(lines, 1):
             try:
-                yield parse(json.loads(line))
+                yield parse(read_json(line))
             except (ValueError, TypeError, KeyError) as error:
                 if skip_damaged:
                     continue

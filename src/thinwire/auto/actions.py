@@ -32,13 +32,13 @@ class GroupActions:
         meter: Metered,
         everybody: Group,
         device: torch.device,
-        survey: Profiler,
+        profiler: Profiler,
         call: Call,
         switch: Callable[[str], None],
         adopt: Callable[[str], None],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._meter, self._everybody, self._device, self._survey = meter, everybody, device, survey
+        self._meter, self._everybody, self._device, self._profiler = meter, everybody, device, profiler
         self._call, self._switch, self._adopt, self._clock = call, switch, adopt, clock
         self._zeros = torch.empty(0, dtype=torch.uint8)  # what messages of a look carry
 
@@ -50,9 +50,9 @@ class GroupActions:
         """From this step on gradients travel by this choice; collective."""
         self._call(lambda: self._switch(text))
 
-    def agree(self, numbers: Sequence[float]) -> list[float]:
+    def agree(self, values: Sequence[float]) -> list[float]:
         """The largest of every number over all ranks; collective. Numbers are times: none is below 0."""
-        agreed: list[float] = self._call(lambda: self._largest(numbers))
+        agreed: list[float] = self._call(lambda: self._largest(values))
         return agreed
 
     def link_s(self, nbytes: int, messages: int) -> float:
@@ -62,7 +62,7 @@ class GroupActions:
 
     def drain(self) -> None:
         """Empties token buckets where some were seen: steps measured next are as slow as all later ones."""
-        if self._survey.burst_bytes:
+        if self._profiler.burst_bytes:
             self._call(self._drain)
 
     @property
@@ -73,22 +73,22 @@ class GroupActions:
 
     def measure(self, codecs: Sequence[str], step_s: float) -> None:
         """Probes the links and, if they are not known, the codecs; collective."""
-        self._call(lambda: self._survey.measure(codecs, step_s))
+        self._call(lambda: self._profiler.measure(codecs, step_s))
 
     def forecasts(self, texts: Sequence[str], passes: Passes, measured_s: Mapping[str, float]) -> Forecasts:
         """Seconds of a step by choice, fitted to those measured."""
-        return self._survey.forecasts(texts, passes, measured_s)
+        return self._profiler.forecasts(texts, passes, measured_s)
 
-    def _largest(self, numbers: Sequence[float]) -> list[float]:
+    def _largest(self, values: Sequence[float]) -> list[float]:
         """Bit patterns of floats that are not negative are ordered as these are."""
-        words = torch.tensor(numbers, dtype=torch.float32, device=self._device).view(torch.int32)
+        words = torch.tensor(values, dtype=torch.float32, device=self._device).view(torch.int32)
         with self._meter.aside(), self._meter.turned_to(self._everybody):
             self._meter.all_reduce_max(words).wait()
         agreed: list[float] = words.view(torch.float32).tolist()
         return agreed
 
     def _drain(self) -> None:
-        self._send(int(DRAIN * self._survey.burst_bytes))
+        self._send(int(DRAIN * self._profiler.burst_bytes))
 
     def _message_s(self, nbytes: int, messages: int) -> float:
         best = float("inf")

@@ -37,7 +37,7 @@ class Actions(Protocol):
     def steer(self, text: str) -> None:
         """From this step on gradients travel by this choice; collective."""
 
-    def agree(self, numbers: Sequence[float]) -> list[float]:
+    def agree(self, values: Sequence[float]) -> list[float]:
         """The largest of every number over all ranks; collective."""
 
     def link_s(self, nbytes: int, messages: int) -> float:

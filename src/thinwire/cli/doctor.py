@@ -149,7 +149,7 @@ def _kernel_speed() -> Finding:
     torch.set_num_threads(1)
     copied = _best_s(lambda: copy.copy_(x))
     encoded = _best_s(lambda: packer.encode(x, words, Key(0, 0, 0), payload))
-    decoded = _best_s(lambda: packer.decode_own(payload, words, copy))
+    decoded = _best_s(lambda: packer.decode_local(payload, words, copy))
     torch.set_num_threads(threads)
     text = f"encode {encoded / copied:.1f}x copy_, decode {decoded / copied:.1f}x copy_ (1 thread)"
     return Finding("terngrad speed", text)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from thinwire.cli.forecast import SMALL, Asked, added_models, network_asked, print_forecast
 from thinwire.cli.table import format_table
 from thinwire.codecs.catalog import check_codec_names
-from thinwire.texts import CONTROLS, FORMER, MEMORIES, ROUTES, check_name, split_options
+from thinwire.texts import FEEDBACKS, ROUTES, SCHEDULES, check_name, split_options
 
 if TYPE_CHECKING:
     import thinwire as tw
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HEADS = ("tensor", "elements", "bytes", "share", "codec", "feedback", "route", "why")
 ABOUT = """Show what would travel for a model; with a cluster, what a step would take, codec by codec.
 
-Without any option of the forecast: codec, memory, route and exact bytes of every tensor."""
+Without any option of the forecast: codec, error feedback, route and exact bytes of every tensor."""
 EXAMPLES = """examples:
   thinwire plan alexnet --codec terngrad --workers 4
   thinwire plan alexnet --codec "topk:0.01 @ schedule=guard feedback=none"
@@ -80,18 +80,18 @@ def parser() -> argparse.ArgumentParser:
 
 
 def print_tensors(model: str, codec: str, workers: int, as_json: bool) -> None:
-    """Codec, memory, route and exact bytes for every tensor of a model."""
+    """Codec, error feedback, route and exact bytes for every tensor of a model."""
     text, options = split_options(codec)
     check_codec_names(text)
-    for what, known in (("feedback", MEMORIES), ("route", ROUTES), ("schedule", CONTROLS)):
-        asked = options.get(FORMER.get(what, what))
+    for what, known in (("feedback", FEEDBACKS), ("route", ROUTES), ("schedule", SCHEDULES)):
+        asked = options.get(what)
         if asked is not None:
             check_name(what, asked, known)
     import thinwire as tw
     from thinwire.plans.plan import mean_bytes
 
-    memory, route, control = (options.get(what) for what in ("memory", "route", "control"))
-    made = tw.Plan.of(tw.Policy.of(text), _model(model), workers, memory, route, control)
+    feedback, route, schedule = (options.get(what) for what in ("feedback", "route", "schedule"))
+    made = tw.Plan.of(tw.Policy.of(text), _model(model), workers, feedback, route, schedule)
     if not as_json:
         print(format_table(HEADS, made.rows()))
         print(made.summary())
@@ -104,7 +104,7 @@ def print_tensors(model: str, codec: str, workers: int, as_json: bool) -> None:
             "name": entry.spec.name,
             "numel": entry.spec.numel,
             "codec": str(entry.codec),
-            "memory": entry.memory,
+            "feedback": entry.feedback,
             "route": entry.route,
             "reason": entry.reason,
             "bytes": nbytes,
@@ -114,8 +114,8 @@ def print_tensors(model: str, codec: str, workers: int, as_json: bool) -> None:
     stretches = made.stretches()
     total = {"bytes_per_worker": mean_bytes(stretches), "dense_bytes_per_worker": made.dense_bytes}
     phases = {stretch.phase: stretch.step_bytes for stretch in stretches}
-    if made.control is not None:
-        total["bytes_per_worker_at_strength_0"] = mean_bytes(made.at_strength(0).stretches())
+    if made.schedule is not None:
+        total["bytes_per_worker_at_level_0"] = mean_bytes(made.at_level(0).stretches())
     print(json.dumps({**total, "bytes_by_phase": phases, "workers": workers, "hint": made.hint(each)}))
 
 

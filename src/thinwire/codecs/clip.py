@@ -41,7 +41,7 @@ class BoundClip(BoundStage):
             row[2] = before[2] + -(-before[1] // 32)
         self.table = torch.tensor(rows, dtype=torch.int64).flatten()
 
-    def forward(self, x: Tensor, agreed: Tensor) -> Tensor:
+    def forward(self, x: Tensor, shared: Tensor) -> Tensor:
         count = len(self.layout.specs)
         bits = torch.empty(count, dtype=torch.int32, device=x.device)
         limits = torch.empty(count, dtype=torch.float32, device=x.device)

@@ -25,6 +25,7 @@ from thinwire.codecs.stage import (
     SelectingStage,
     Stage,
 )
+from thinwire.deprecated import FormerAttribute
 from thinwire.errors import CodecError
 from thinwire.tensors import Layout, Spec
 from thinwire.texts import option_texts, read_options
@@ -32,7 +33,7 @@ from thinwire.texts import option_texts, read_options
 
 @dataclass(frozen=True, eq=False)
 class BoundCodec:
-    """`layout` is how the gradients lie, `inner` how the numbers lie that the packer sees."""
+    """`layout` is that of the gradients, `inner` that of the values which the packer sees."""
 
     layout: Layout
     context: Context
@@ -40,17 +41,17 @@ class BoundCodec:
     inner: Layout
     packer: Packer
     phase: str
-    fixed: bool  # whether the stages never change, so that memories may live behind them
+    fixed: bool  # whether the stages never change, so that error feedback may live behind them
 
     @cached_property
     def ranged(self) -> RangedStage | None:
-        """The only stage, if it can be run part by part and the packer need not see all numbers first."""
+        """The only stage, if it can be run part by part and the packer need not see all values first."""
         fed_by_parts = self.packer.cut_points() != () and not self.packer.max_words
         return self.stages[0].by_parts if len(self.stages) == 1 and fed_by_parts else None
 
     @property
     def num_summands(self) -> int:
-        """Numbers that its stages add up over all ranks before encoding."""
+        """Values that its stages add up over all ranks before encoding."""
         return sum(stage.num_summands for stage in self.stages)
 
     def maxima(self, y: Tensor) -> Tensor:
@@ -59,12 +60,12 @@ class BoundCodec:
         self.packer.maxima(y, words)
         return words
 
-    def numbers(self, x: Tensor) -> Tensor:
-        """Where decoded numbers go before `finish`: x itself if there are no stages."""
+    def decoded(self, x: Tensor) -> Tensor:
+        """A buffer for decoded values before `finish`: x itself if there are no stages."""
         return x.new_empty(self.inner.numel) if self.stages else x
 
     def finish(self, y: Tensor, x: Tensor) -> Tensor:
-        """Decoded numbers, as the packer sees them, to the tensors of x; gives what the first stage sees."""
+        """Decoded values, as the packer sees them, to the tensors of x; returns what the first stage sees."""
         for before, stage in reversed(list(zip(self.stages, self.stages[1:], strict=False))):
             outer = y.new_empty(before.out.numel)
             stage.inverse(y, outer)
@@ -82,8 +83,8 @@ class BoundCodec:
         """What its stages counted in an exchange that was measured, by tensor and by name."""
         found: dict[str, dict[str, float]] = {}
         for stage in self.stages:
-            for name, numbers in stage.tallies().items():
-                found.setdefault(name, {}).update(numbers)
+            for name, values in stage.tallies().items():
+                found.setdefault(name, {}).update(values)
         return found
 
     def learn(self, y: Tensor, x: Tensor) -> None:
@@ -148,14 +149,18 @@ class Codec:
         return self.coder.own_dtype and len(self.links) == 1
 
     @property
-    def gentle(self) -> bool:
+    def near_lossless(self) -> bool:
         """True if no tensor needs to be kept dense beside it."""
-        return self.coder.gentle and len(self.links) == 1
+        return self.coder.near_lossless and len(self.links) == 1
 
     @property
-    def memory(self) -> str:
-        """The memory it asks for: that of the first link that drops something for good."""
-        return next((link.memory for link in self.links if link.memory != "none"), "none")
+    def feedback(self) -> str:
+        """The error feedback it asks for: that of the first biased link."""
+        return next((link.feedback for link in self.links if link.feedback != "none"), "none")
+
+    memory = FormerAttribute("feedback")
+    has_strength = FormerAttribute("adjustable")
+    at_strength = FormerAttribute("at_level")
 
     @cached_property
     def learns(self) -> bool:
@@ -164,27 +169,27 @@ class Codec:
 
     @property
     def theta(self) -> float | None:
-        """The part of the numbers that it drops, None if it drops nothing or that differs by tensor."""
+        """The part of the values that it drops, None if it drops nothing or that differs by tensor."""
         return None if self.selecting is None else self.selecting.theta
 
     @property
-    def has_strength(self) -> bool:
-        """True if a control can make it gentler."""
+    def adjustable(self) -> bool:
+        """True if a schedule can lower its compression level."""
         links: tuple[Stage | Coder, ...] = self._selecting or (*self.stages, self.coder)
-        return any(link.at_strength(1.0) is not None for link in links)
+        return any(link.at_level(1.0) is not None for link in links)
 
-    def at_strength(self, strength: float) -> Codec:
-        """This codec with a part of its strength, under the same name; itself if it has none.
+    def at_level(self, level: float) -> Codec:
+        """This codec at a compression level from 0 to 1, under the same name; itself if it has only one.
 
-        A selecting stage takes it all: what it keeps is still coded as it was asked for. Without one, every
-        link that has a strength is made gentler.
+        A selecting stage takes the whole change: what it selects is coded as before. Without one, the level
+        of every adjustable link changes.
         """
-        if strength >= 1 or not self.has_strength:
+        if level >= 1 or not self.adjustable:
             return self
         if self.selecting is not None:
-            return replace(self, selecting=self.selecting.at_strength(strength))
-        stages = tuple(stage.at_strength(strength) or stage for stage in self.stages)
-        return replace(self, stages=stages, coder=self.coder.at_strength(strength) or self.coder)
+            return replace(self, selecting=self.selecting.at_level(level))
+        stages = tuple(stage.at_level(level) or stage for stage in self.stages)
+        return replace(self, stages=stages, coder=self.coder.at_level(level) or self.coder)
 
     @property
     def canonical(self) -> str:
@@ -237,9 +242,9 @@ class Codec:
         return BoundCodec(layout, context, stages, inner, packer, self.phase(step), fixed)
 
     def _begun(self) -> Codec:
-        """What its dense start sends: numbers behind its linear stages, where memories may live, as floats.
+        """What its dense start sends: the values behind its linear stages, as floats.
 
-        Without stages there is one that changes nothing: memories want float32 whatever the gradients are.
+        Without stages it gets the identity: error feedback needs float32 whatever dtype the gradients have.
         """
         return Codec(self.name, self.stages or (Identity(),), Dense())
 
@@ -303,7 +308,7 @@ class Draft:
 
     def _refuse_after_coder(self) -> None:
         raise CodecError(
-            f'codec "{self.text}": "{self._coder_said}" packs numbers into bits, so it must be the last link'
+            f'codec "{self.text}": "{self._coder_said}" packs values into bits, so it must be the last link'
         )
 
 

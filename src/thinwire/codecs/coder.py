@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
+from thinwire.deprecated import take_former_names
 from thinwire.kernels import Kernels
 from thinwire.tensors import Key, Layout
 from thinwire.texts import show_options
@@ -47,19 +48,26 @@ class ChainLinks:
         return ChainLinks((*self.links, *behind.links))
 
 
+FORMER_LINK_NAMES = {"memory": "feedback", "at_strength": "at_level", "gentle": "near_lossless"}  # until 0.4
+
+
 class ChainLink(ABC):
     """What stages and coders have in common."""
 
-    default_coder: ClassVar[ChainLink | None] = None  # what packs the numbers of a chain that ends here
+    default_coder: ClassVar[ChainLink | None] = None  # what packs the values of a chain that ends here
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        take_former_names(cls, FORMER_LINK_NAMES)
 
     @property
-    def memory(self) -> str:
-        """What should hold back what this link drops: "residual" if it is biased."""
+    def feedback(self) -> str:
+        """The error feedback that this link asks for: "residual" if it is biased."""
         return "none"
 
     @property
     def dense_steps(self) -> int:
-        """Steps before the first that it compresses, in which a codec that ends in it sends everything."""
+        """Steps at the start in which a codec that ends in it sends everything uncompressed."""
         return 0
 
     @property
@@ -99,18 +107,18 @@ class Context:
 
 
 class Coder(ChainLink):
-    """The last link of a codec: numbers to packed bits. `merge` says how its payloads become one."""
+    """The last link of a codec: values to packed bits. `merge` says how its payloads become one."""
 
     own_dtype: ClassVar[bool] = False  # True: takes the tensors' own dtype, else float32
-    gentle: ClassVar[bool] = False  # True: good for every tensor, norms and last layers too
+    near_lossless: ClassVar[bool] = False  # True: good for every tensor, norms and last layers too
 
     @property
     @abstractmethod
     def merge(self) -> Merge:
         """How its payloads merge; most coders say it with a plain attribute, `merge = Merge.GATHER`."""
 
-    def at_strength(self, strength: float) -> Coder | None:
-        """This coder with a part (0 to 1) of its strength, 0 the gentlest; None: it has no strength."""
+    def at_level(self, level: float) -> Coder | None:
+        """This coder at a compression level from 0 (least) to 1 (as it is); None: it has only one."""
         return None
 
     @abstractmethod
@@ -123,7 +131,7 @@ class Coder(ChainLink):
 
 @dataclass(frozen=True)
 class Part:
-    """A packer of some of a lane's numbers: elements first..last, counted over its tensors end to end."""
+    """A packer of some of a lane's values: elements first..last, counted over its tensors end to end."""
 
     packer: Packer
     first: int
@@ -141,6 +149,10 @@ class Packer(ABC):
     max_words: int = 0  # int32 words whose maximum over the ranks must be known before encoding
     wire_dtype: torch.dtype = torch.uint8  # what a SUM payload is added as
     merges: bool = True  # False: payloads are not merged on the way, `decode` takes them one by one
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        take_former_names(cls, {"decode_own": "decode_local"})
 
     @property
     def payload_bytes(self) -> int:
@@ -170,12 +182,12 @@ class Packer(ABC):
         """The bytes of x itself, where a SUM payload can be made, summed and read without any copy."""
         return None
 
-    def maxima(self, x: Tensor, words: Tensor) -> None:  # noqa: B027 - many coders agree on nothing
+    def maxima(self, x: Tensor, words: Tensor) -> None:  # noqa: B027 - many coders share nothing
         """Step 1, local: writes the `max_words` words of which all ranks take the maximum."""
 
     @abstractmethod
-    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
-        """Step 2, local and pure: x under the agreed words to payload bytes; a longer payload is padding."""
+    def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
+        """Step 2, local and pure: x under the shared words to payload bytes; a longer payload is padding."""
 
     def tallies(self) -> dict[str, dict[str, float]]:
         """What a person may want to know of the payload encoded last: numbers, by tensor and by name."""
@@ -186,15 +198,15 @@ class Packer(ABC):
         """Bytes of `num_granules` merged granules."""
 
     @abstractmethod
-    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
+    def merge(self, payloads: Tensor, shared: Tensor, sums: Tensor) -> None:
         """Step 3, at the owner: (ranks, bytes) of the same granules to one merged piece."""
 
     @abstractmethod
-    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
+    def decode(self, sums: Tensor, shared: Tensor, x: Tensor) -> None:
         """Step 4: (shards, bytes) of merged pieces, all granules in order, to the mean over the ranks."""
 
     @abstractmethod
-    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
+    def decode_local(self, payload: Tensor, shared: Tensor, x: Tensor) -> None:
         """What this rank's payload alone stands for; error feedback and error statistics need it."""
 
 
@@ -241,14 +253,14 @@ class GatherPacker(Packer):
     def merged_bytes(self, num_granules: int) -> int:
         return num_granules * self.granule_bytes * self.context.world
 
-    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
+    def merge(self, payloads: Tensor, shared: Tensor, sums: Tensor) -> None:
         sums.copy_(payloads.reshape(-1))
 
-    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
+    def decode(self, sums: Tensor, shared: Tensor, x: Tensor) -> None:
         if self.granule_bytes:  # else only empty tensors
             self.add_up(sums.reshape(self.context.world, self.granule_bytes), x)
 
-    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
+    def decode_local(self, payload: Tensor, shared: Tensor, x: Tensor) -> None:
         if self.granule_bytes:
             self.add_up(payload[: self.granule_bytes].unsqueeze(0), x)
 

@@ -208,16 +208,16 @@ class BoundTransform(RangedStage):
             for index in range(batch.count)
         ]
 
-    def prepare(self, agreed: Tensor) -> None:
+    def prepare(self, shared: Tensor) -> None:
         pass
 
     def forward_range(self, x: Tensor, y: Tensor, first: int, last: int) -> None:
-        for length, numbers, coordinates in self._views(x, y, first, last):
-            self.kernels.forward(numbers, *self.turnings[length].tables, coordinates)
+        for length, values, coordinates in self._views(x, y, first, last):
+            self.kernels.forward(values, *self.turnings[length].tables, coordinates)
 
     def inverse_range(self, y: Tensor, x: Tensor, first: int, last: int) -> None:
-        for length, numbers, coordinates in self._views(x, y, first, last):
-            self.kernels.inverse(coordinates, *self.turnings[length].tables, numbers)
+        for length, values, coordinates in self._views(x, y, first, last):
+            self.kernels.inverse(coordinates, *self.turnings[length].tables, values)
 
     def _views(self, x: Tensor, y: Tensor, first: int, last: int) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Every batch, as far as it lies in the numbers first..last, with its rows of x and of y."""
@@ -227,10 +227,10 @@ class BoundTransform(RangedStage):
             count = min(batch.count, (last - batch.target) // width) - skipped
             if count > 0:
                 source, target = batch.source + skipped * length, batch.target + skipped * width - first
-                numbers, coordinates = x[source:], y[target:]
+                values, coordinates = x[source:], y[target:]
                 yield (
                     length,
-                    numbers[: count * length].view(count, length),
+                    values[: count * length].view(count, length),
                     coordinates[: count * width].view(count, width),
                 )
 

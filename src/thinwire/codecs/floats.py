@@ -26,7 +26,7 @@ class Dense(Coder):
 
     merge = Merge.SUM
     own_dtype = True
-    gentle = True
+    near_lossless = True
 
     def bind(self, layout: Layout, context: Context) -> Packer:
         dtype = layout.specs[0].dtype if layout.specs else torch.float32
@@ -42,7 +42,7 @@ class Cast(Coder):
     """
 
     merge = Merge.SUM
-    gentle = True
+    near_lossless = True
 
     to: str = option("fp16", one_of("fp16", "bf16"), '"fp16" or "bf16"')
 
@@ -113,7 +113,7 @@ class FloatPacker(Packer):
             return None
         return x[self.runs[0].start : self.runs[-1].stop].view(torch.uint8)
 
-    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+    def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         wire = payload.view(self.wire_dtype)
         for run, target in self._pairs(wire):
             _divide(x[run.where], self.context.world, target)
@@ -122,7 +122,7 @@ class FloatPacker(Packer):
     def merged_bytes(self, num_granules: int) -> int:
         return num_granules * GRANULE_BYTES
 
-    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
+    def merge(self, payloads: Tensor, shared: Tensor, sums: Tensor) -> None:
         if not payloads.numel():
             return  # only empty tensors
         wide = torch.promote_types(self.wire_dtype, torch.float32)
@@ -131,14 +131,14 @@ class FloatPacker(Packer):
             total += payload.view(self.wire_dtype)
         sums.view(self.wire_dtype).copy_(total)
 
-    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
+    def decode(self, sums: Tensor, shared: Tensor, x: Tensor) -> None:
         for run, source in self._pairs(sums.reshape(-1).view(self.wire_dtype)):
             target = x[run.where]
             if target.data_ptr() != source.data_ptr():
                 target.copy_(source)
 
-    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
-        self.decode(payload, agreed, x)
+    def decode_local(self, payload: Tensor, shared: Tensor, x: Tensor) -> None:
+        self.decode(payload, shared, x)
         for run in self.runs:
             x[run.where] *= self.context.world
 
@@ -181,20 +181,20 @@ class ScaledPacker(FloatPacker):
         segments = torch.tensor(table, dtype=torch.int64).flatten()
         self.context.kernels.qsgd.scales(x, segments, False, words)
 
-    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
-        wire, words = payload.view(self.wire_dtype), agreed.tolist()
+    def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
+        wire, words = payload.view(self.wire_dtype), shared.tolist()
         for run, target in self._pairs(wire):
             _divide(x[run.where], self.context.world, target, 2.0 ** scale_exponent(words[run.tensor]))
         wire[self.numel :] = 0
 
-    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
-        self._decode(sums, agreed, x, 1)
+    def decode(self, sums: Tensor, shared: Tensor, x: Tensor) -> None:
+        self._decode(sums, shared, x, 1)
 
-    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
-        self._decode(payload, agreed, x, self.context.world)
+    def decode_local(self, payload: Tensor, shared: Tensor, x: Tensor) -> None:
+        self._decode(payload, shared, x, self.context.world)
 
-    def _decode(self, sums: Tensor, agreed: Tensor, x: Tensor, times: int) -> None:
-        words = agreed.tolist()
+    def _decode(self, sums: Tensor, shared: Tensor, x: Tensor, times: int) -> None:
+        words = shared.tolist()
         for run, source in self._pairs(sums.reshape(-1).view(self.wire_dtype)):
             word = words[run.tensor]
             factor = times * 2.0 ** -scale_exponent(word)

@@ -82,7 +82,7 @@ class GradiVeQ(LinearStage):
     3. for p = `compress` steps worker i sends y_i = U^T (g_i - mu); the mean is U mean_i(y_i) + mu
 
     Then again from 1. Payloads add as plain floats: no decoding on the way around the ring, one at the end.
-    What lies outside the span of U is dropped; memory="residual" keeps it for the next sample phase, in which
+    What lies outside the span of U is dropped; residual feedback keeps it for the next sample phase, in which
     everything is sent.
 
     `slice=row`: a slice is a row of the tensor's matrix (all that belongs to one output), M its length and
@@ -263,8 +263,8 @@ class BoundChoose(BoundIdentity):
                 offer[index] = self.learner.components(slices).width(stage.energy, stage.width(slices))
         return offer
 
-    def prepare(self, agreed: Tensor) -> None:
-        for slices, width in zip(self.learner.slices, agreed.tolist(), strict=True):
+    def prepare(self, shared: Tensor) -> None:
+        for slices, width in zip(self.learner.slices, shared.tolist(), strict=True):
             self.learner.known(slices)["width"] = scalar(width)
 
 
@@ -290,7 +290,7 @@ class BoundProject(RangedStage):
             places += range(out.start, out.start + slices.count * width, groups * width)
         return places
 
-    def prepare(self, agreed: Tensor) -> None:
+    def prepare(self, shared: Tensor) -> None:
         pass
 
     def forward_range(self, x: Tensor, y: Tensor, first: int, last: int) -> None:
@@ -357,8 +357,8 @@ class BoundRefresh(BoundProject):
                 own.copy_(torch.cat([found.vectors[:, :width].flatten(), found.mean, facts]))
         return offer
 
-    def prepare(self, agreed: Tensor) -> None:
-        for slices, width, own in self._pieces(agreed):
+    def prepare(self, shared: Tensor) -> None:
+        for slices, width, own in self._pieces(shared):
             length = slices.length
             basis, mean, facts = torch.split(own, [length * width, length, _FACTS])
             self.learner.known(slices).update(
@@ -369,9 +369,9 @@ class BoundRefresh(BoundProject):
                 _used=scalar(1),
             )
 
-    def _pieces(self, numbers: Tensor) -> Iterator[tuple[Slices, int, Tensor]]:
+    def _pieces(self, values: Tensor) -> Iterator[tuple[Slices, int, Tensor]]:
         """Every tensor's slices, its d, and its piece of what is offered or agreed on."""
-        return zip(self.learner.slices, self.widths, torch.split(numbers, self.sizes), strict=True)
+        return zip(self.learner.slices, self.widths, torch.split(values, self.sizes), strict=True)
 
 
 def _order(known: Mapping[str, Tensor]) -> str:

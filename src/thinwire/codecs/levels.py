@@ -155,7 +155,7 @@ class Levels(ABC):
         """(ranks, bytes) of codes to sums: digits of base 2 * top * ranks + 1 in 32-bit words (int32)."""
 
     @abstractmethod
-    def decode_own(self, payloads: Tensor, steps: Tensor, x: Tensor) -> None:
+    def decode_local(self, payloads: Tensor, steps: Tensor, x: Tensor) -> None:
         """(ranks, bytes) of codes, maybe with more bytes behind, and (ranks, scales) of steps to the sum of
         level * step in rank order."""
 
@@ -188,27 +188,27 @@ class SharedPacker(Packer):
     def maxima(self, x: Tensor, words: Tensor) -> None:
         self.levels.measure(x, words)
 
-    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
-        self.levels.draw(x, agreed.view(torch.float32) / self.levels.top, key, payload)
+    def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
+        self.levels.draw(x, shared.view(torch.float32) / self.levels.top, key, payload)
 
     def merged_bytes(self, num_granules: int) -> int:
         return -(-num_granules * self.rows.granule_rows // self.sum_digits) * ROW * 4
 
-    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
+    def merge(self, payloads: Tensor, shared: Tensor, sums: Tensor) -> None:
         self.levels.add(payloads, self.sum_digits, sums.view(torch.int32))
 
-    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
+    def decode(self, sums: Tensor, shared: Tensor, x: Tensor) -> None:
         shards = sums.shape[0]
         rows_per_shard = -(-self.num_granules // shards) * self.rows.granule_rows
         words = sums.reshape(-1).view(torch.int32)
-        steps = agreed.view(torch.float32) / self.zero
+        steps = shared.view(torch.float32) / self.zero
         self.levels.kernels.decode_sum(
             words, shards, rows_per_shard, self.zero, self.sum_digits, self.rows.table, steps, x
         )
 
-    def decode_own(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
-        self.levels.decode_own(
-            payload.unsqueeze(0), agreed.view(1, -1).view(torch.float32) / self.levels.top, x
+    def decode_local(self, payload: Tensor, shared: Tensor, x: Tensor) -> None:
+        self.levels.decode_local(
+            payload.unsqueeze(0), shared.view(1, -1).view(torch.float32) / self.levels.top, x
         )
 
 
@@ -224,7 +224,7 @@ class OwnPacker(GatherPacker):
     def rebind(self, layout: Layout) -> OwnPacker:
         return OwnPacker(self.make, layout, self.context)
 
-    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+    def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         scales = payload[self.code_bytes : self.used_bytes].view(torch.int32)
         self.levels.measure(x, scales)
         self.levels.draw(x, scales.view(torch.float32) / self.levels.top, key, payload[: self.code_bytes])
@@ -232,7 +232,7 @@ class OwnPacker(GatherPacker):
 
     def add_up(self, payloads: Tensor, x: Tensor) -> None:
         scales = payloads[:, self.code_bytes : self.used_bytes].contiguous().view(torch.float32)
-        self.levels.decode_own(payloads, scales / (self.levels.top * payloads.shape[0]), x)
+        self.levels.decode_local(payloads, scales / (self.levels.top * payloads.shape[0]), x)
 
 
 def max_world(top: int) -> int:

@@ -42,7 +42,7 @@ class NaturalPacker(GatherPacker):
     def rebind(self, layout: Layout) -> NaturalPacker:
         return NaturalPacker(layout, self.context)
 
-    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+    def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         end, signs = 0, torch.zeros(-(-self.layout.numel // 8) * 8, dtype=torch.uint8, device=x.device)
         for spec, piece in zip(self.layout.specs, self.layout.slices, strict=True):
             pattern = x[piece].contiguous().view(torch.int32)

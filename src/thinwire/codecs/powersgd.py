@@ -35,7 +35,7 @@ class PowerSGD(LinearStage):
     Vogels et al., "PowerSGD", NeurIPS 2019.
     """
 
-    memory = "residual"
+    feedback = "residual"
     learns = True
     default_coder = Dense()
 
@@ -95,8 +95,8 @@ class BoundLowRank(BoundStage):
             self.kernels.product(self._matrix(x, index), right.t(), x.new_empty(0), own)
         return offer
 
-    def forward(self, x: Tensor, agreed: Tensor) -> Tensor:
-        self.left = self._lefts(agreed.clone())
+    def forward(self, x: Tensor, shared: Tensor) -> Tensor:
+        self.left = self._lefts(shared.clone())
         y = x.new_empty(self.out.numel)
         for index, left in enumerate(self.left):
             self.kernels.orthonormal(left)
@@ -118,9 +118,9 @@ class BoundLowRank(BoundStage):
             gone = (new == 0).all(1, keepdim=True)
             self.learned.setdefault(name, {})["right"] = torch.where(gone, old, near_one(new))
 
-    def _lefts(self, numbers: Tensor) -> list[Tensor]:
+    def _lefts(self, values: Tensor) -> list[Tensor]:
         """Every tensor's P in what is offered or agreed on."""
-        return [own.view(-1, self.stage.rank) for own in torch.split(numbers, self.sizes)]
+        return [own.view(-1, self.stage.rank) for own in torch.split(values, self.sizes)]
 
     def _matrix(self, x: Tensor, index: int) -> Tensor:
         return x[self.layout.slices[index]].view(self.shapes[index])

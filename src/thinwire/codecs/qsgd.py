@@ -56,13 +56,13 @@ class QSGD(Coder):
     def merge(self) -> Merge:
         return Merge.INT if self.scales == "shared" else Merge.GATHER
 
-    def at_strength(self, strength: float) -> QSGD:
-        """Bits grow to 8 as the strength falls.
+    def at_level(self, level: float) -> QSGD:
+        """Bits grow to 8 as the compression level falls.
 
-        >>> [QSGD(2).at_strength(strength).bits for strength in (1.0, 0.5, 0.25, 0.0)]
+        >>> [QSGD(2).at_level(level).bits for level in (1.0, 0.5, 0.25, 0.0)]
         [2, 4, 8, 8]
         """
-        bits = MAX_BITS if strength <= 0 else min(MAX_BITS, round(self.bits / strength))
+        bits = MAX_BITS if level <= 0 else min(MAX_BITS, round(self.bits / level))
         return dataclasses.replace(self, bits=bits)
 
     def bind(self, layout: Layout, context: Context) -> Packer:
@@ -96,7 +96,7 @@ class QsgdLevels(Levels):
     def add(self, payloads: Tensor, sum_digits: int, words: Tensor) -> None:
         self.kernels.add(payloads.reshape(-1), payloads.shape[0], self.coder.bits, sum_digits, words)
 
-    def decode_own(self, payloads: Tensor, steps: Tensor, x: Tensor) -> None:
+    def decode_local(self, payloads: Tensor, steps: Tensor, x: Tensor) -> None:
         self.kernels.decode_own(
             payloads.reshape(-1), payloads.shape[0], self.coder.bits, self.rows.table, steps.reshape(-1), x
         )

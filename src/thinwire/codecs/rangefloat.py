@@ -76,7 +76,7 @@ class RangeFloat(Coder):
             raise CodecError(f"rangefloat: block={self.block} must be a multiple of {ROW}, or layer")
 
     @property
-    def memory(self) -> str:
+    def feedback(self) -> str:
         """None while no number errs by more than 1/8 of itself, and only numbers far below max become 0.
 
         Rounding is biased, but by so little that it is as harmless as that of fp16. Where numbers are cut off
@@ -85,13 +85,13 @@ class RangeFloat(Coder):
         fine = self.bits >= 6 and (self.mantissa is None or 2 <= self.mantissa <= self.bits - 4)
         return "none" if fine and self.max is None else "residual"
 
-    def at_strength(self, strength: float) -> RangeFloat:
-        """Bits grow to 16 as the strength falls; a given mantissa grows with them, so that the range stays.
+    def at_level(self, level: float) -> RangeFloat:
+        """Bits grow to 16 as the compression level falls; a given mantissa grows too, so the range stays.
 
-        >>> [RangeFloat(6).at_strength(strength).bits for strength in (1.0, 0.5, 0.0)]
+        >>> [RangeFloat(6).at_level(level).bits for level in (1.0, 0.5, 0.0)]
         [6, 12, 16]
         """
-        bits = MAX_BITS if strength <= 0 else min(MAX_BITS, round(self.bits / strength))
+        bits = MAX_BITS if level <= 0 else min(MAX_BITS, round(self.bits / level))
         mantissa = None if self.mantissa is None else self.mantissa + bits - self.bits
         return dataclasses.replace(self, bits=bits, mantissa=mantissa)
 
@@ -147,7 +147,7 @@ class RangeFloatPacker(GatherPacker):
         """The mantissa bits of the payload encoded last, by fit."""
         return torch.zeros(len(self.pieces), dtype=torch.int32, device=self.context.device)
 
-    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+    def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         if self.pieces:  # else only empty tensors
             fits = self._fit(x)
             self.context.kernels.rangefloat.encode(

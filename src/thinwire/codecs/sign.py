@@ -43,7 +43,7 @@ class ColumnSignPacker(GatherPacker):
     def rebind(self, layout: Layout) -> ColumnSignPacker:
         return ColumnSignPacker(self.scaled, layout, self.context)
 
-    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+    def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         bits, values = payload[: self.bit_bytes], payload[self.bit_bytes : self.used_bytes]
         payload[self.used_bytes : self.granule_bytes] = 0
         unused = torch.empty(2, self.rows.num_scales, dtype=torch.float32, device=x.device)
@@ -144,7 +144,7 @@ class Sign(Coder):
     """
 
     merge = Merge.GATHER
-    memory = "residual"
+    feedback = "residual"
 
     values: str = option("mean", one_of("mean", "scaled"), '"mean" or "scaled"')
     block: int = option(1 << 16, _read_block, f'"column", {BLOCK_RULE}', _show_block)
@@ -178,7 +178,7 @@ class SignPacker(GatherPacker):
     def rebind(self, layout: Layout) -> SignPacker:
         return SignPacker(self.coder, layout, self.context)
 
-    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+    def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         both = torch.empty(2, self.rows.num_scales, dtype=torch.float32, device=x.device)
         bits, values = payload[: self.bit_bytes], payload[self.bit_bytes : self.used_bytes]
         payload[self.used_bytes : self.granule_bytes] = 0

@@ -34,9 +34,9 @@ def facts(known: Mapping[str, Tensor]) -> dict[str, float]:
 
 
 class Stage(ChainLink):
-    """A link before the coder: numbers to numbers."""
+    """A link before the coder: values to values."""
 
-    fixed: ClassVar[bool] = False  # True: one orthonormal map for ever, so that memories may live behind it
+    fixed: ClassVar[bool] = False  # True: one orthonormal map for ever, so error feedback may live behind it
     learns: ClassVar[bool] = False  # True: it must see the mean gradient itself, so it must be the first link
 
     def phase(self, step: int, known: Mapping[str, Tensor] = NOTHING) -> str:
@@ -51,15 +51,15 @@ class Stage(ChainLink):
         """Why a tensor must stay dense under this stage, or None."""
         return None
 
-    def at_strength(self, strength: float) -> Stage | None:
-        """This stage with a part (0 to 1) of its strength, 0 the gentlest; None: it has no strength."""
+    def at_level(self, level: float) -> Stage | None:
+        """This stage at a compression level from 0 (least) to 1 (as it is); None: it has only one."""
         return None
 
 
 class LinearStage(Stage):
     """A stage whose decoding is linear and needs only what all ranks share: it runs once, on the sum."""
 
-    def at_strength(self, strength: float) -> LinearStage | None:
+    def at_level(self, level: float) -> LinearStage | None:
         return None
 
     @abstractmethod
@@ -78,7 +78,7 @@ class SelectingStage(Stage):
         """The part of the numbers that it drops, None if that is not the same for all tensors."""
         return None
 
-    def at_strength(self, strength: float) -> SelectingStage | None:
+    def at_level(self, level: float) -> SelectingStage | None:
         return None
 
     @abstractmethod
@@ -124,7 +124,7 @@ class BoundStage(ABC):
         return x.new_empty(0)
 
     @abstractmethod
-    def forward(self, x: Tensor, agreed: Tensor) -> Tensor:
+    def forward(self, x: Tensor, shared: Tensor) -> Tensor:
         """The numbers the next link sees, laid out as `out`. Must not change x."""
 
     @abstractmethod
@@ -151,7 +151,7 @@ class RangedStage(BoundStage):
         """The numbers of `out`, counted end to end, at which it may be cut, in order."""
 
     @abstractmethod
-    def prepare(self, agreed: Tensor) -> None:
+    def prepare(self, shared: Tensor) -> None:
         """Takes what was agreed; the ranges follow."""
 
     @abstractmethod
@@ -162,8 +162,8 @@ class RangedStage(BoundStage):
     def inverse_range(self, y: Tensor, x: Tensor, first: int, last: int) -> None:
         """Writes what the numbers first..last, which y is, stand for into the tensors of x."""
 
-    def forward(self, x: Tensor, agreed: Tensor) -> Tensor:
-        self.prepare(agreed)
+    def forward(self, x: Tensor, shared: Tensor) -> Tensor:
+        self.prepare(shared)
         y = x.new_empty(self.out.numel)
         self.forward_range(x, y, 0, self.out.numel)
         return y
@@ -198,7 +198,7 @@ class BoundIdentity(RangedStage):
     def cut_points(self) -> range:
         return range(0, self.out.numel, _EVEN)
 
-    def prepare(self, agreed: Tensor) -> None:
+    def prepare(self, shared: Tensor) -> None:
         pass
 
     def forward_range(self, x: Tensor, y: Tensor, first: int, last: int) -> None:

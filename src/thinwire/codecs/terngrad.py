@@ -63,7 +63,7 @@ class TernGrad(Coder):
             )
 
     @property
-    def memory(self) -> str:
+    def feedback(self) -> str:
         return "residual" if self.clip < CUTS else "none"
 
     @property
@@ -111,7 +111,7 @@ class TernaryLevels(Levels):
     def add(self, payloads: Tensor, sum_digits: int, words: Tensor) -> None:
         self.kernels.add(payloads.reshape(-1), payloads.shape[0], self.digits, sum_digits, words)
 
-    def decode_own(self, payloads: Tensor, steps: Tensor, x: Tensor) -> None:
+    def decode_local(self, payloads: Tensor, steps: Tensor, x: Tensor) -> None:
         self._decode_one(payloads[0], steps[0], x)
         one = torch.empty_like(x) if payloads.shape[0] > 1 else x
         for payload, own_steps in zip(payloads[1:], steps[1:], strict=True):

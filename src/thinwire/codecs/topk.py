@@ -45,7 +45,7 @@ class TopK(SelectingStage):
     `drop` it is never more than drop * ||x||^2. `start`: steps that travel uncompressed before.
     """
 
-    memory = "residual"
+    feedback = "residual"
     default_coder = Dense()
 
     ratio: float = option(0.01, float, "a part of the elements, more than 0 and at most 1", repr)
@@ -92,13 +92,13 @@ class TopK(SelectingStage):
             return self.drop
         return None if self.k else 1 - self.ratio
 
-    def at_strength(self, strength: float) -> TopK | None:
-        """Drops `strength` of what it drops now; a given k has no strength."""
-        if self.theta is None or strength >= 1:
+    def at_level(self, level: float) -> TopK | None:
+        """Drops `level` of what it drops now; a given k has only one level."""
+        if self.theta is None or level >= 1:
             return None if self.theta is None else self
         if self.drop != _OFF:
-            return replace(self, drop=strength * self.drop)
-        return replace(self, ratio=1 - strength * self.theta)
+            return replace(self, drop=level * self.drop)
+        return replace(self, ratio=1 - level * self.theta)
 
     def check(self, coder: Coder) -> None:
         if coder.merge is Merge.INT:
@@ -173,7 +173,7 @@ class TopKPacker(GatherPacker):
     def rebind(self, layout: Layout) -> TopKPacker:
         return TopKPacker(self.stage, self.coder, layout, self.context)
 
-    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+    def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         if not self.num_values:
             return  # only empty tensors
         values = torch.empty(self.num_values, dtype=torch.float32, device=x.device)
@@ -189,7 +189,7 @@ class TopKPacker(GatherPacker):
         values = torch.empty(count, self.num_values, dtype=torch.float32, device=x.device)
         for payload, own in zip(payloads, values, strict=True):
             words = payload[self.values_end : self.used_bytes].view(torch.int32)
-            self.inner.decode_own(payload[self.aligned_bytes : self.values_end], words, own)
+            self.inner.decode_local(payload[self.aligned_bytes : self.values_end], words, own)
         self.context.kernels.topk.scatter(
             payloads.reshape(-1), count, self.table, values.flatten(), 1 / count, x
         )
@@ -221,13 +221,13 @@ class DGC(SelectingStage):
     1. in the first `warmup` steps, in five equal parts, .25 .063 .015 .004 .001 of the elements are kept, but
        never less than `ratio`; then `ratio` of them
     2. before all that, `start` steps travel uncompressed; nothing is masked then
-    3. the rest is top-k; the memory corrects momentum, masks and clips: memory="momentum:0.9,clip=1"
+    3. the rest is top-k; the memory corrects momentum, masks and clips: feedback="momentum:0.9,clip=1"
 
     The optimizer must not apply momentum again: see `Compressor.check_optimizer`. The paper warms up for 5
     epochs (of about 90). Lin et al., "Deep Gradient Compression", ICLR 2018.
     """
 
-    memory = "momentum"
+    feedback = "momentum"
     default_coder = Dense()
 
     ratio: float = option(0.001, float, "a part of the elements, more than 0 and at most 1", repr)
@@ -256,9 +256,9 @@ class DGC(SelectingStage):
     def theta(self) -> float:
         return 1 - self.ratio
 
-    def at_strength(self, strength: float) -> DGC:
-        """Drops `strength` of what it drops now, as top-k does; the warm-up stays."""
-        return self if strength >= 1 else dataclasses.replace(self, ratio=1 - strength * self.theta)
+    def at_level(self, level: float) -> DGC:
+        """Drops `level` of what it drops now, as top-k does; the warm-up stays."""
+        return self if level >= 1 else dataclasses.replace(self, ratio=1 - level * self.theta)
 
     def phase(self, step: int, known: Mapping[str, Tensor] = NOTHING) -> str:
         """The ratio of this step.

@@ -91,10 +91,10 @@ class DriftCheck:
             self._take_from_first(tensors[index][1])
         warnings.warn(f"{text}; repaired from rank {self.group.global_rank(0)}", stacklevel=2)
 
-    def _gathered(self, numbers: Sequence[int], tensors: Sequence[tuple[str, Tensor]]) -> Tensor:
+    def _gathered(self, values: Sequence[int], tensors: Sequence[tuple[str, Tensor]]) -> Tensor:
         """(ranks, numbers) as int64."""
         device = tensors[0][1].device if tensors else torch.device("cpu")
-        mine = torch.tensor(numbers, dtype=torch.int64, device=device)
+        mine = torch.tensor(values, dtype=torch.int64, device=device)
         everyone = mine.new_empty(self.group.size, mine.numel())
         self.group.all_gather(mine.view(torch.uint8), everyone.view(torch.uint8)).wait()
         return everyone.cpu()

@@ -12,11 +12,11 @@ from thinwire.clock import COMPARE, PREPARE, Clock
 from thinwire.codecs.coder import Context
 from thinwire.codecs.stage import Learned
 from thinwire.errors import PlanError
-from thinwire.exchange.in_flight import Feedback, InFlight, InFlightByChunks, LaneStep
+from thinwire.exchange.in_flight import InFlight, InFlightByChunks, LaneFeedback, LaneStep
 from thinwire.exchange.statistics import ERROR_EVERY, Statistics
 from thinwire.feedback.base import ErrorFeedback, is_finite
-from thinwire.feedback.residual import LEFTOVER, PendingResidual
-from thinwire.feedback.table import make_memory
+from thinwire.feedback.residual import PENDING, PendingResidual
+from thinwire.feedback.table import make_feedback
 from thinwire.groups.base import Group, compare_digests
 from thinwire.groups.collectives import sum_in_order
 from thinwire.groups.wrappers import Metered
@@ -25,7 +25,7 @@ from thinwire.plans.lane import Lane, lanes_digest, step_bytes
 from thinwire.plans.plan import Plan
 from thinwire.routes import Route, Transport
 from thinwire.schedules.base import RECORD_BYTES, Observation, read_records
-from thinwire.schedules.table import Steering
+from thinwire.schedules.table import Scheduler
 from thinwire.tensors import Key, Layout, Scratch
 
 
@@ -55,35 +55,35 @@ class Bucket:
         return values.copy_(self.buffer)
 
 
-def drained(
-    plan: Plan, context: Context, memories: Mapping[str, ErrorFeedback], step: int, learned: Learned
+def pending_gradients(
+    plan: Plan, context: Context, feedbacks: Mapping[str, ErrorFeedback], step: int, learned: Learned
 ) -> dict[str, Tensor]:
     """Of every tensor of which something is held: the gradient it stands for, whatever its memory sees."""
-    held = [entry for entry in plan.entries if memories[entry.memory].pages.kept]
+    held = [entry for entry in plan.entries if feedbacks[entry.feedback].buffers.committed]
     for entry in held:
-        if not memories[entry.memory].adds:
+        if not feedbacks[entry.feedback].adds:
             raise PlanError(
-                f'what memory "{entry.memory}" holds cannot be sent by another codec: '
+                f'what memory "{entry.feedback}" holds cannot be sent by another codec: '
                 "save a state and begin a new run instead"
             )
     layout = Layout.packed(entry.spec for entry in held)
     found: dict[str, Tensor] = {}
     for lane in plan.lanes(layout, context, step, learned):
-        x = _gradients(lane, memories[lane.memory], layout.numel)
+        x = _gradients(lane, feedbacks[lane.feedback], layout.numel)
         found |= {piece.name: x[piece.where].clone() for piece in lane.layout.pieces()}
     return found
 
 
-def _gradients(lane: Lane, memory: ErrorFeedback, numel: int) -> Tensor:
+def _gradients(lane: Lane, feedback: ErrorFeedback, numel: int) -> Tensor:
     """A memory behind fixed stages holds numbers: these are undone."""
     bound, x = lane.bound, torch.zeros(numel, device=lane.context.device)
     if not bound.fixed or not bound.stages:
-        memory.before(x, lane.layout.pieces(), 1.0)
+        feedback.before(x, lane.layout.pieces(), 1.0)
         return x
-    numbers = torch.zeros(bound.inner.numel, device=x.device)
-    memory.before(numbers, bound.inner.pieces(), 1.0)
+    values = torch.zeros(bound.inner.numel, device=x.device)
+    feedback.before(values, bound.inner.pieces(), 1.0)
     bound.begin(1.0, measured=False)
-    bound.finish(numbers, x)
+    bound.finish(values, x)
     return x
 
 
@@ -108,20 +108,20 @@ class Engine:
         self.group = Metered(group)
         self.clock = Clock()
         self.context = Context(group.size, group.rank, device, kernels or pick(device))
-        self.leftover = PendingResidual()  # of plans before this one
-        self.memories: dict[str, ErrorFeedback] = {LEFTOVER: self.leftover}
+        self.pending_residual = PendingResidual()  # of plans before this one
+        self.feedbacks: dict[str, ErrorFeedback] = {PENDING: self.pending_residual}
         for entry in plan.entries:
-            self.memory(entry.memory)
+            self.feedback_for(entry.feedback)
         self.statistics = Statistics(error_every)
         self.learned: Learned = {}  # by stages, from the means
         self.finite_steps = 0  # phases go by these: a step that GradScaler skips is nobody's sample
-        self.steering = Steering(plan.control, plan.theta)
+        self.scheduler = Scheduler(plan.schedule, plan.theta)
         self._transport = Transport(self.group, Scratch(device), self.clock)
         self._unfinite: set[Layout] = set()  # buckets of this step with a mean that is not finite
         self._lessons: list[tuple[Bucket, InFlight]] = []  # means to learn from, if the step is finite
         self._lanes: dict[tuple[Layout, float, tuple[str, ...]], list[Lane]] = {}
-        self._steered = False  # the strength of this step is decided
-        self._gentler = plan, 1.0, plan  # a plan, a strength, and the plan at that strength
+        self._level_decided = False  # for this step
+        self._at_level = plan, 1.0, plan  # a plan, a compression level, and the plan at that level
         self.compare_digests(plan.digest, "plans (codec, model, world size or version)")
 
     def exchange(self, bucket: Bucket) -> None:
@@ -136,12 +136,12 @@ class Engine:
         All of a step is believed at its end (`end_step`), if every mean in it is finite.
         """
         self.clock.current = PREPARE
-        if self.plan.control is not None and not self._steered:
-            self._steer()
+        if self.plan.schedule is not None and not self._level_decided:
+            self._decide_level()
         lanes = self._bind_lanes(bucket.layout)
         self.statistics.count_exchange(lanes)
-        if self.leftover:
-            self.leftover.before(bucket.buffer, bucket.layout.pieces(), bucket.loss_scale)
+        if self.pending_residual:
+            self.pending_residual.before(bucket.buffer, bucket.layout.pieces(), bucket.loss_scale)
         flights = self._launch(bucket, lanes)
         self._transform(flights)
         self._share_context(flights)
@@ -154,7 +154,7 @@ class Engine:
         """More tensors, those of a bucket never seen before; called by the thread that exchanges."""
         self.plan = self.plan.joined(plan)
         for entry in plan.entries:
-            self.memory(entry.memory)
+            self.feedback_for(entry.feedback)
 
     def switch(self, plan: Plan, group: Group | None = None) -> None:
         """Another plan from the next step on, collective; what was held back joins that step's gradients.
@@ -163,9 +163,9 @@ class Engine:
         What was learnt belonged to the old plan: phases and bases of the new one begin anew.
         """
         self.compare_digests(plan.digest, "plans (what auto has decided on)")
-        held = drained(self.plan, self.context, self.memories, self.finite_steps, self.learned)
+        held = pending_gradients(self.plan, self.context, self.feedbacks, self.finite_steps, self.learned)
         for name, gradient in held.items():
-            self.leftover.put(name, gradient)
+            self.pending_residual.put(name, gradient)
         if group is not None:
             self.turn_to(group)
         self.adopt(plan)
@@ -178,11 +178,11 @@ class Engine:
     def adopt(self, plan: Plan) -> None:
         """Another plan with nothing learnt and nothing held; for a state that is loaded next."""
         self.plan = plan
-        self.memories = {LEFTOVER: self.leftover}
+        self.feedbacks = {PENDING: self.pending_residual}
         for entry in plan.entries:
-            self.memory(entry.memory)
-        self.steering = Steering(plan.control, plan.theta)
-        self._gentler = plan, 1.0, plan
+            self.feedback_for(entry.feedback)
+        self.scheduler = Scheduler(plan.schedule, plan.theta)
+        self._at_level = plan, 1.0, plan
         self.learned.clear()
         self.finite_steps = 0
         self._lanes.clear()
@@ -203,9 +203,9 @@ class Engine:
         finite is one that GradScaler skips: nothing of it is applied, so nothing of it may be taken as sent.
         """
         finite = not self._unfinite
-        for memory in self.memories.values():
-            if memory.pieces_held:
-                memory.commit() if finite else memory.forget()
+        for feedback in self.feedbacks.values():
+            if feedback.state_kinds:
+                feedback.commit() if finite else feedback.forget()
         if finite:
             for bucket, flight in self._lessons:  # the mean is still in its bucket
                 flight.learn(bucket.wide([flight.lane], self._transport.scratch))
@@ -213,7 +213,7 @@ class Engine:
         self.step += 1
         self.finite_steps += int(finite)
         self._unfinite.clear()
-        self._steered = False
+        self._level_decided = False
         self.statistics.steps += 1
 
     def take_back(self, layout: Layout, finite: bool) -> None:
@@ -221,8 +221,8 @@ class Engine:
 
         `finite`: whether what took their place is.
         """
-        for memory in self.memories.values():
-            memory.forget(layout.names)
+        for feedback in self.feedbacks.values():
+            feedback.forget(layout.names)
         self._lessons = [(bucket, flight) for bucket, flight in self._lessons if bucket.layout != layout]
         (self._unfinite.discard if finite else self._unfinite.add)(layout)
 
@@ -235,31 +235,31 @@ class Engine:
 
     def observations(self) -> list[Observation]:
         """What every rank has observed since the last step; collective."""
-        mine = self.steering.pending.record(self.context.device)
+        mine = self.scheduler.pending.record(self.context.device)
         records = mine.new_empty(self.group.size, RECORD_BYTES)
         with self.clock.time("agree"):
             self.group.all_gather(mine, records).wait()
         return read_records(records)
 
-    def memory(self, text: str) -> ErrorFeedback:
+    def feedback_for(self, text: str) -> ErrorFeedback:
         """The memory of all tensors whose plan says so; made when it is first asked for."""
-        if text not in self.memories:
-            self.memories[text] = make_memory(text, self.group.size)
-        return self.memories[text]
+        if text not in self.feedbacks:
+            self.feedbacks[text] = make_feedback(text, self.group.size)
+        return self.feedbacks[text]
 
     def set_rates(self, rates: Mapping[str, float]) -> None:
         """The learning rate of every tensor in the step under way, for memories that go by them."""
-        for memory in self.memories.values():
-            memory.rates = rates
+        for feedback in self.feedbacks.values():
+            feedback.rates = rates
 
     def set_norm(self, norm: float) -> None:
         """The norm of this rank's whole gradient in the step under way, for memories that go by it."""
-        for memory in self.memories.values():
-            memory.norm = norm
+        for feedback in self.feedbacks.values():
+            feedback.norm = norm
 
     @property
     def lanes(self) -> list[list[Lane]]:
-        """The lanes made so far: one list for every bucket, strength and phase."""
+        """The lanes made so far: one list for every bucket, level and phase."""
         return list(self._lanes.values())
 
     @property
@@ -267,53 +267,53 @@ class Engine:
         """What the exchange itself takes besides memories: buffers that are used again."""
         return self._transport.scratch.nbytes
 
-    def _steer(self) -> None:
+    def _decide_level(self) -> None:
         """Before the first bucket of a step all ranks decide, from the same numbers, how strong it is."""
-        told = self.observations() if self.steering.listens else [Observation()]
+        told = self.observations() if self.scheduler.listens else [Observation()]
         self.clock.current = COMPARE  # if they disagree all ranks know it, and all raise
-        if self.steering.decide(told, self.group.global_rank, self.step):
+        if self.scheduler.decide(told, self.group.global_rank, self.step):
             self._lanes.clear()  # gentle lanes hold large buffers
             self.statistics.forget_lanes()
         self.clock.current = PREPARE
-        self._steered = True
+        self._level_decided = True
 
     def _bind_lanes(self, layout: Layout) -> list[Lane]:
         """The lanes of a bucket in this step; collective where they are new: all ranks compare them.
 
         Cached by what these tensors alone are like: all ranks find them, or none.
         """
-        plan, strength = self.plan, 1.0
-        if plan.control is not None:
-            plan, strength = self._plan_now(), self.steering.strength
+        plan, level = self.plan, 1.0
+        if plan.schedule is not None:
+            plan, level = self._plan_now(), self.scheduler.compression_level
         phases = plan.phases(self.finite_steps, self.learned, layout.names) if plan.has_phases else ()
-        lanes = self._lanes.get((layout, strength, phases))
+        lanes = self._lanes.get((layout, level, phases))
         if lanes is None:
             lanes = plan.lanes(layout, self.context, self.finite_steps, self.learned, self.part_numel)
             self.compare_digests(lanes_digest(lanes), "buckets or codecs")
-            self._lanes[layout, strength, phases] = lanes
+            self._lanes[layout, level, phases] = lanes
         return lanes
 
     def _plan_now(self) -> Plan:
-        """The plan at the strength of this step."""
-        plan, strength, _ = self._gentler
-        if plan is not self.plan or strength != self.steering.strength:
-            strength = self.steering.strength
-            self._gentler = self.plan, strength, self.plan.at_strength(strength)
-        return self._gentler[2]
+        """The plan at the compression level of this step."""
+        plan, level, _ = self._at_level
+        if plan is not self.plan or level != self.scheduler.compression_level:
+            level = self.scheduler.compression_level
+            self._at_level = self.plan, level, self.plan.at_level(level)
+        return self._at_level[2]
 
     def _launch(self, bucket: Bucket, lanes: Sequence[Lane]) -> list[InFlight]:
         """The lanes of a bucket with their gradients, joined by what was held back of them."""
         scratch, flights = self._transport.scratch, []
         wide = bucket.wide(lanes, scratch)
         key = Key(self.seed, self.step, self.group.rank)
-        watched = self.plan.remembers or bool(self.leftover)
+        watched = self.plan.remembers or bool(self.pending_residual)
         for index, lane in enumerate(lanes):
             own_dtype = lane.codec.own_dtype
             measured = not own_dtype and self.statistics.wants_error(self.step, lane.bound.phase)
             starts = lane.codec.has_phases and lane.codec.starts(lane.step)
-            strength = 0.0 if starts else 1.0 if self.plan.control is None else self.steering.strength
-            memory, statistics = self.memories[lane.memory], self.statistics if measured else None
-            feedback = Feedback(memory, bucket.loss_scale, statistics, strength)
+            level = 0.0 if starts else 1.0 if self.plan.schedule is None else self.scheduler.compression_level
+            statistics = self.statistics if measured else None
+            feedback = LaneFeedback(self.feedbacks[lane.feedback], bucket.loss_scale, statistics, level)
             x = bucket.buffer if own_dtype else wide
             kind = InFlight if lane.bound.ranged is None else InFlightByChunks
             flights.append(kind(LaneStep(lane, x, index, feedback, key, scratch, watched)))
@@ -325,12 +325,12 @@ class Engine:
             staged = [flight for flight in flights if depth < len(flight.bound.stages)]
             with self.clock.time("encode"):
                 own = [flight.summands(depth) for flight in staged]
-                numbers = torch.cat(own)
-            if numbers.numel():
+                values = torch.cat(own)
+            if values.numel():
                 with self.clock.time("agree"):
-                    sum_in_order(self.group, numbers)
+                    sum_in_order(self.group, values)
             with self.clock.time("encode"):
-                sums = torch.split(numbers, [mine.numel() for mine in own])
+                sums = torch.split(values, [mine.numel() for mine in own])
                 for flight, total in zip(staged, sums, strict=True):
                     flight.transform(depth, total)
 

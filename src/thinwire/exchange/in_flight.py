@@ -9,36 +9,38 @@ import torch
 from torch import Tensor
 
 from thinwire.exchange.statistics import Statistics
-from thinwire.feedback.base import ErrorFeedback, is_finite
+from thinwire.feedback.base import ErrorFeedback, Transmission, is_finite
 from thinwire.plans.lane import Lane, base_of
 from thinwire.tensors import Key, Piece, Scratch
 
 
 @dataclass(frozen=True)
-class Feedback:
+class LaneFeedback:
     """A lane's error feedback under the loss scale of its bucket; statistics if this step is measured.
 
-    `strength` is the compression level of the lane's codec, 0 in a dense start.
+    `compression_level` is that of the lane's codec, 0 in a dense start.
     """
 
-    memory: ErrorFeedback
+    error_feedback: ErrorFeedback
     loss_scale: float
     statistics: Statistics | None
-    strength: float = 1.0
+    compression_level: float = 1.0
 
     def join(self, x: Tensor, pieces: Sequence[Piece]) -> None:
         """Adds what was held back to these pieces of x, in place."""
-        self.memory.before(x, pieces, self.loss_scale)
+        self.error_feedback.before(x, pieces, self.loss_scale)
 
     def keep(self, meant: Tensor, sent: Tensor, base: int, pieces: Sequence[Piece]) -> None:
         """kept = meant - sent; `sent` begins at element `base` of what was meant."""
-        self.memory.after(meant, sent, base, pieces, self.loss_scale, self.strength)
+        self.error_feedback.after(
+            Transmission(meant, sent, base, pieces, self.loss_scale, self.compression_level)
+        )
         if self.statistics is not None:
             self.statistics.add_error(meant, sent, base, pieces)
 
     def receive(self, mean: Tensor, pieces: Sequence[Piece]) -> None:
         """Shows the mean over all ranks; some kinds of feedback complete it."""
-        self.memory.received(mean, pieces, self.loss_scale)
+        self.error_feedback.received(mean, pieces, self.loss_scale)
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class LaneStep:
     lane: Lane
     x: Tensor  # the gradients; at the end their mean
     index: int  # of the lane in its bucket: lanes have buffers of their own
-    feedback: Feedback
+    feedback: LaneFeedback
     key: Key
     scratch: Scratch
     watched: bool  # whether anybody wants to know if the mean is finite
@@ -67,7 +69,7 @@ class InFlight:
     def __init__(self, load: LaneStep) -> None:
         self.load, self.lane, self.bound, self.values = load, load.lane, load.lane.bound, load.x
         self.feedback = load.feedback
-        self.holds = bool(load.feedback.memory.pieces_held)  # whether anything is ever held back
+        self.holds = bool(load.feedback.error_feedback.state_kinds)  # whether anything is ever held back
         self.shared: Tensor  # the words that all ranks encode under
         self.finite = True
         self.reconstruction: Tensor | None = None  # of the payloads, as gradients
@@ -189,14 +191,14 @@ class Chunk:
         """What the payload stands for, and the element of `values` at which that begins."""
         base, end = base_of(self.pieces), max((piece.where.stop for piece in self.pieces), default=0)
         sent = self.flight.load.take("own", end - base)
-        self.flight.lane.own_packers[self.number].decode_own(self.payload, self.shared, sent)
+        self.flight.lane.local_packers[self.number].decode_local(self.payload, self.shared, sent)
         return sent, base
 
     def add_reconstruction(self, gradients: Tensor) -> None:
         """Writes what the payload stands for into gradients, at the latest with the last chunk."""
         bound = self.flight.bound
         values = self.flight.load.take("own", bound.inner.numel)
-        self.packer.decode_own(self.payload, self.shared, values)
+        self.packer.decode_local(self.payload, self.shared, values)
         if self.number == len(self.flight.lane.parts) - 1:
             bound.finish(values, gradients)
 
@@ -207,7 +209,7 @@ class RangedChunk(Chunk):
     def __init__(self, flight: InFlightByChunks, number: int, world: int) -> None:
         load, part = flight.load, flight.lane.parts[number]
         # where sums arrive in place the values are the payload, and several are under way
-        room = f"numbers {load.index}.{number}" if flight.lane.route.in_place else f"numbers {load.index}"
+        room = f"values {load.index}.{number}" if flight.lane.route.in_place else f"values {load.index}"
         self.stage, self.first, self.last = flight.stage, part.first, part.last
         super().__init__(flight, number, load.take(room, part.last - part.first), world)
 
@@ -224,7 +226,7 @@ class RangedChunk(Chunk):
 
     def reconstruct(self) -> tuple[Tensor, int]:
         sent = self.flight.load.take("own", self.last - self.first)
-        self.packer.decode_own(self.payload, self.shared, sent)
+        self.packer.decode_local(self.payload, self.shared, sent)
         return sent, 0
 
     def add_reconstruction(self, gradients: Tensor) -> None:

@@ -20,7 +20,7 @@ from thinwire.exchange.state import (
     pack_state,
     unpack_state,
 )
-from thinwire.feedback.residual import LEFTOVER, E, PendingResidual
+from thinwire.feedback.residual import PENDING, E, PendingResidual
 from thinwire.groups.base import Group, compare_digests
 from thinwire.groups.collectives import mean_in_order
 from thinwire.groups.hierarchy import Hierarchy
@@ -89,7 +89,7 @@ class Alone(Node):
     adopt = staticmethod(Engine.adopt)  # type: ignore[assignment]
 
     def owes(self, engine: Engine) -> bool:
-        return bool(engine.leftover)
+        return bool(engine.pending_residual)
 
     def state(self, engine: Engine, gather: bool) -> dict[str, Any]:
         return (gathered_state if gather else local_state)(engine)
@@ -128,9 +128,9 @@ class SharedNode(Node):
 
     def exchange(self, engine: Engine, bucket: Bucket) -> None:
         self._compare(engine, bucket.layout)
-        if engine.steering.listens and not self._heard:
+        if engine.scheduler.listens and not self._heard:
             observed, self._heard = self._observed(engine), True
-            engine.steering.pending = observed if self.leads else Observation()
+            engine.scheduler.pending = observed if self.leads else Observation()
         with engine.clock.time(NODE):
             mean_in_order(self.group, bucket.buffer, self._scratch)
         if self.leads:
@@ -142,55 +142,55 @@ class SharedNode(Node):
         """Whether a step is believed, and how strong it was, is decided by leaders; all know it."""
         step, self._heard = engine.step, False
         engine.end_step()
-        if not (engine.plan.remembers or self._owes) and engine.plan.control is None:
+        if not (engine.plan.remembers or self._owes) and engine.plan.schedule is None:
             return
-        status = [engine.finite_steps, engine.steering.strength, bool(engine.leftover)]
-        finite_steps, strength, owes = self.told(engine, status)
+        status = [engine.finite_steps, engine.scheduler.compression_level, bool(engine.pending_residual)]
+        finite_steps, level, owes = self.told(engine, status)
         self._owes = bool(owes)
         if not self.leads:
             engine.finite_steps = int(finite_steps)
-            engine.steering.follow(strength, step)
+            engine.scheduler.follow(level, step)
 
     def switch(self, engine: Engine, plan: Plan) -> None:
         engine.switch(plan)
-        self._hear_of_leftover(engine)
+        self._hear_of_pending(engine)
 
     def adopt(self, engine: Engine, plan: Plan) -> None:
         engine.adopt(plan)
 
     def take_up(self, engine: Engine) -> None:
         """What each worker of the node held is the leader's to send: the mean, for it speaks for all."""
-        held = engine.leftover.take()
+        held = engine.pending_residual.take()
         if held:
             flat = torch.cat([held[name] for name in sorted(held)])
             with engine.clock.time(NODE), self.group.aside():
                 mean_in_order(self.group, flat, self._scratch)
             if self.leads:
-                _fill(engine.leftover, flat, {name: held[name].numel() for name in sorted(held)})
+                _fill(engine.pending_residual, flat, {name: held[name].numel() for name in sorted(held)})
         self._owes = bool(held)
 
     def hand_down(self, engine: Engine) -> None:
         """What the leader held is sent by every worker of the node, each for itself."""
-        self._hear_of_leftover(engine)
+        self._hear_of_pending(engine)
         if not self._owes:
             return
-        held = engine.leftover.take()
+        held = engine.pending_residual.take()
         sizes = {entry.spec.name: entry.spec.numel for entry in engine.plan.entries}
         flat = torch.cat([held.get(name, torch.zeros(n, device=self._device)) for name, n in sizes.items()])
         with engine.clock.time(NODE), self.group.aside():
             self.group.broadcast(flat).wait()
-        _fill(engine.leftover, flat, sizes)
+        _fill(engine.pending_residual, flat, sizes)
 
-    def _hear_of_leftover(self, engine: Engine) -> None:
-        (owes,) = self.told(engine, [bool(engine.leftover)], aside=True)
+    def _hear_of_pending(self, engine: Engine) -> None:
+        (owes,) = self.told(engine, [bool(engine.pending_residual)], aside=True)
         self._owes = bool(owes)
 
     def owes(self, engine: Engine) -> bool:
         return self._owes
 
-    def told(self, engine: Engine, numbers: Sequence[float], aside: bool = False) -> list[float]:
+    def told(self, engine: Engine, values: Sequence[float], aside: bool = False) -> list[float]:
         """The numbers of the leader; `aside`: they belong to no step."""
-        words = torch.tensor(numbers, dtype=torch.float64, device=self._device)
+        words = torch.tensor(values, dtype=torch.float64, device=self._device)
         with engine.clock.time(NODE), self.group.aside() if aside else contextlib.nullcontext():
             self.group.broadcast(words).wait()
         told: list[float] = words.tolist()
@@ -201,11 +201,11 @@ class SharedNode(Node):
         if not gather:
             return {**local_state(engine), "place": self.place, "owes": self._owes}
         with self.group.aside():
-            pending = engine.steering.pending
-            if engine.steering.listens:
-                engine.steering.pending = self._observed(engine)
+            pending = engine.scheduler.pending
+            if engine.scheduler.listens:
+                engine.scheduler.pending = self._observed(engine)
             made = self._spread(engine, gathered_state(engine) if self.leads else None)
-            engine.steering.pending = pending
+            engine.scheduler.pending = pending
         return made
 
     def load(self, engine: Engine, state: Mapping[str, Any], strict: bool) -> NotTaken:
@@ -216,12 +216,12 @@ class SharedNode(Node):
                 "rank's own state, or one made with state_dict(gather=True)"
             )
         not_taken = load_state(engine, state, strict)
-        gathered = any(own.get(LEFTOVER, {}).get(E) for own in state.get("ranks", ()))
+        gathered = any(own.get(PENDING, {}).get(E) for own in state.get("ranks", ()))
         self._owes = bool(state.get("owes", gathered))
         if not self.leads:  # what is held back is the leader's to hold
             engine.learned.clear()
-            for memory in engine.memories.values():
-                memory.load({})
+            for feedback in engine.feedbacks.values():
+                feedback.load({})
         return not_taken
 
     def _compare(self, engine: Engine, layout: Layout) -> None:
@@ -234,7 +234,7 @@ class SharedNode(Node):
 
     def _observed(self, engine: Engine) -> Observation:
         """What all workers of the node observed since the last step, as one observation."""
-        mine = engine.steering.pending.record(self._device)
+        mine = engine.scheduler.pending.record(self._device)
         records = mine.new_empty(self.group.size, RECORD_BYTES)
         with engine.clock.time(NODE):
             self.group.all_gather(mine, records).wait()
@@ -255,10 +255,10 @@ class SharedNode(Node):
         return state if state is not None else unpack_state(data.cpu().numpy().tobytes())
 
 
-def _fill(leftover: PendingResidual, flat: torch.Tensor, sizes: Mapping[str, int]) -> None:
+def _fill(pending_residual: PendingResidual, flat: torch.Tensor, sizes: Mapping[str, int]) -> None:
     """Puts tensors that lie end to end where they are held."""
     for name, part in zip(sizes, torch.split(flat, list(sizes.values())), strict=True):
-        leftover.put(name, part.clone())
+        pending_residual.put(name, part.clone())
 
 
 def node_of(hierarchy: Hierarchy, plan: Plan, device: torch.device) -> Node:

@@ -6,12 +6,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from thinwire.codecs.stage import facts
+from thinwire.deprecated import FormerAttribute
 from thinwire.exchange.engine import Engine
 from thinwire.exchange.nodes import Node
 from thinwire.groups.base import all_reduce_bytes
 from thinwire.plans.plan import HORIZON, Plan
 from thinwire.schedules.base import Change
-from thinwire.schedules.table import control_text
+from thinwire.schedules.table import schedule_text
 from thinwire.texts import counted
 
 SHOWN_CHANGES = 10
@@ -35,10 +36,10 @@ class LayerReport:
 
     def scalars(self) -> dict[str, float]:
         """Its numbers, under names that end with its own."""
-        numbers = {"bytes_per_step": self.bytes_per_step, **self.learnt}
+        values = {"bytes_per_step": self.bytes_per_step, **self.learnt}
         if self.relative_error is not None:
-            numbers["relative_error"] = self.relative_error
-        return {f"{what}/{self.name}": value for what, value in numbers.items()}
+            values["relative_error"] = self.relative_error
+        return {f"{what}/{self.name}": value for what, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -81,10 +82,10 @@ class Report:
     dense_bytes_per_step: float
     seconds: dict[str, float]
     layers: tuple[LayerReport, ...]
-    control: str | None = None
-    strength: float = 1.0  # of the codec's strength, now
+    schedule: str | None = None
+    compression_level: float = 1.0  # now
     theta: float | None = None  # the part that is dropped, now
-    changes: tuple[Change, ...] = ()  # of the strength, so far
+    changes: tuple[Change, ...] = ()  # of the compression level, so far
     other_bytes: int = 0  # in all, beside the steps
     phase: str = ""  # of the codec, now; "" if it has none
     ahead: tuple[Ahead, ...] = ()  # the phases that follow
@@ -93,6 +94,9 @@ class Report:
     leads: bool = True  # this worker exchanges with other nodes
     node_bytes_per_step: float = 0.0  # raw, inside the node
     plain_name: str = "fp32"  # what gradients are, if all are alike: "fp32", "bf16", ...; else "plain"
+
+    control = FormerAttribute("schedule")
+    strength = FormerAttribute("compression_level")
 
     @property
     def ratio(self) -> float:
@@ -108,7 +112,11 @@ class Report:
 
         Bytes, seconds and errors are means over all steps so far; names begin with "thinwire/".
         """
-        found = {"bytes_per_step": self.bytes_per_step, "ratio": self.ratio, "strength": self.strength}
+        found = {
+            "bytes_per_step": self.bytes_per_step,
+            "ratio": self.ratio,
+            "compression_level": self.compression_level,
+        }
         if self.theta is not None:
             found["theta"] = self.theta
         for stage, seconds in self.seconds.items():
@@ -127,7 +135,7 @@ class Report:
             *self._hierarchy(),
             *self._phases(),
             f"milliseconds a step: {stages}",
-            *self._steered(),
+            *self._scheduled(),
             *self.auto.splitlines(),
             "",
             f"bits: sent per element, in both directions; {self.plain_name} all-reduce sends "
@@ -182,26 +190,26 @@ class Report:
             for later in self.ahead[:SHOWN_CHANGES]
         ]
 
-    def _steered(self) -> list[str]:
-        """The control, and the last of what it did."""
-        if self.control is None:
+    def _scheduled(self) -> list[str]:
+        """The schedule, and the last of its changes."""
+        if self.schedule is None:
             return []
         theta = "" if self.theta is None else f", theta {self.theta:.4g}"
         lines = [
-            f"control {self.control}: strength {self.strength:.4g}{theta}, "
+            f"schedule {self.schedule}: compression level {self.compression_level:.4g}{theta}, "
             f"{counted(len(self.changes), 'change')}"
         ]
         hidden = len(self.changes) - SHOWN_CHANGES
         lines += [f"  ... {hidden} before"] if hidden > 0 else []
         return lines + [
-            f"  step {change.step}: strength {change.strength:.4g}, {change.why}"
+            f"  step {change.step}: compression level {change.compression_level:.4g}, {change.why}"
             for change in self.changes[-SHOWN_CHANGES:]
         ]
 
 
 def report_of(engine: Engine, node: Node, plan: Plan, codec: str, auto: str = "") -> Report:
     """`codec` and `auto` are texts for people: what the codec is called, and why auto took it."""
-    steps, layers, steering = max(1, engine.statistics.steps), layer_reports(engine), engine.steering
+    steps, layers, scheduler = max(1, engine.statistics.steps), layer_reports(engine), engine.scheduler
     phases = filter(None, plan.phases(engine.finite_steps, engine.learned))
     dense_bytes = sum(layer.dense_bytes for layer in list(engine.statistics.layers.values()))
     return Report(
@@ -217,10 +225,10 @@ def report_of(engine: Engine, node: Node, plan: Plan, codec: str, auto: str = ""
         plain_name=plan.plain_name,
         seconds=dict(engine.clock.seconds),
         layers=layers,
-        control=None if plan.control is None else control_text(plan.control),
-        strength=steering.strength,
-        theta=steering.theta,
-        changes=tuple(steering.changes),
+        schedule=None if plan.schedule is None else schedule_text(plan.schedule),
+        compression_level=scheduler.compression_level,
+        theta=scheduler.theta,
+        changes=tuple(scheduler.changes),
         auto=auto,
         per_node=plan.per_node,
         leads=node.leads,

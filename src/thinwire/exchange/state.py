@@ -14,11 +14,11 @@ from torch import Tensor
 from thinwire.codecs.stage import OWNED, Learned, owner
 from thinwire.errors import StateError
 from thinwire.exchange.engine import Engine
-from thinwire.feedback.base import Kept
-from thinwire.feedback.table import make_memory
+from thinwire.feedback.base import Ownership
+from thinwire.feedback.table import make_feedback
 from thinwire.plans.plan import tensor_in
 from thinwire.schedules.base import Observation, merged
-from thinwire.schedules.table import control_text
+from thinwire.schedules.table import schedule_text
 
 ALL = "state of all ranks"
 _HEAD = struct.Struct("<q")  # bytes of the JSON
@@ -99,26 +99,28 @@ def _restored(value: Any, raw: bytes) -> Any:
     return made.reshape(shape)
 
 
-HeldState = dict[str, dict[str, dict[str, Tensor]]]  # by memory, by piece of state, by tensor
+FeedbackState = dict[
+    str, dict[str, dict[str, Tensor]]
+]  # by text of the feedback, by name of the state, by tensor
 
 
-def held_by(engine: Engine) -> HeldState:
+def feedback_state(engine: Engine) -> FeedbackState:
     """Sorted by name: the order in which tensors were first seen differs with the buckets."""
     return {
-        text: {what: dict(sorted(tensors.items())) for what, tensors in memory.state().items()}
-        for text, memory in engine.memories.items()
+        text: {what: dict(sorted(tensors.items())) for what, tensors in feedback.state().items()}
+        for text, feedback in engine.feedbacks.items()
     }
 
 
-def held_by_all(engine: Engine) -> tuple[list[HeldState], HeldState]:
+def gathered_feedback(engine: Engine) -> tuple[list[FeedbackState], FeedbackState]:
     """What is each rank's own, by rank, and what is the same on all ranks; collective."""
-    held = held_by(engine)
-    own, shared = _pieces(held, Kept.OWN), _pieces(held, Kept.SHARED)
+    held = feedback_state(engine)
+    own, shared = _pieces(held, Ownership.PER_RANK), _pieces(held, Ownership.SHARED)
     shapes = {
         text: {what: {name: t.numel() for name, t in tensors.items()} for what, tensors in pieces.items()}
         for text, pieces in held.items()
     }
-    engine.compare_digests(digest_of(shapes), "memories")
+    engine.compare_digests(digest_of(shapes), "states of error feedback")
     flat = [t.flatten() for pieces in own.values() for tensors in pieces.values() for t in tensors.values()]
     send = torch.cat([torch.empty(0, device=engine.context.device), *flat])
     everyone = torch.empty(engine.group.size, send.numel(), device=send.device)
@@ -127,7 +129,9 @@ def held_by_all(engine: Engine) -> tuple[list[HeldState], HeldState]:
     return [_unflatten(row, own) for row in everyone], shared
 
 
-def held_for(ranks: Sequence[HeldState], shared: HeldState, rank: int, world: int) -> HeldState:
+def feedback_of_rank(
+    ranks: Sequence[FeedbackState], shared: FeedbackState, rank: int, world: int
+) -> FeedbackState:
     """What one rank of a world that may have another size holds.
 
     What is shared is the same for all. Of what is a rank's own the sum over the ranks is kept: old rank r
@@ -140,7 +144,7 @@ def held_for(ranks: Sequence[HeldState], shared: HeldState, rank: int, world: in
     return {text: {**first.get(text, {}), **shared.get(text, {})} for text in {**first, **shared}}
 
 
-def held_of(held: HeldState, names: Collection[str]) -> HeldState:
+def feedback_of(held: FeedbackState, names: Collection[str]) -> FeedbackState:
     """What is held of some tensors."""
     return {
         text: {what: {n: t for n, t in tensors.items() if n in names} for what, tensors in pieces.items()}
@@ -148,11 +152,11 @@ def held_of(held: HeldState, names: Collection[str]) -> HeldState:
     }
 
 
-def load_held(engine: Engine, held: HeldState) -> None:
-    """Puts it back; memories of which nothing is known start with nothing."""
+def load_feedback(engine: Engine, held: FeedbackState) -> None:
+    """Puts it back; feedback of which nothing is known starts empty."""
     device = engine.context.device
-    for text in {*engine.memories, *held}:
-        engine.memory(text).load(
+    for text in {*engine.feedbacks, *held}:
+        engine.feedback_for(text).load(
             {
                 what: {name: t.to(device) for name, t in tensors.items()}
                 for what, tensors in held.get(text, {}).items()
@@ -164,14 +168,14 @@ def digest_of(shapes: Mapping[str, object]) -> bytes:
     return hashlib.blake2b(repr(shapes).encode(), digest_size=32).digest()
 
 
-def _pieces(held: HeldState, kept: Kept) -> HeldState:
+def _pieces(held: FeedbackState, kept: Ownership) -> FeedbackState:
     return {
-        text: {what: t for what, t in pieces.items() if make_memory(text).pieces_held[what] is kept}
+        text: {what: t for what, t in pieces.items() if make_feedback(text).state_kinds[what] is kept}
         for text, pieces in held.items()
     }
 
 
-def _unflatten(flat: Tensor, like: HeldState) -> HeldState:
+def _unflatten(flat: Tensor, like: FeedbackState) -> FeedbackState:
     start = 0
 
     def cut(tensor: Tensor) -> Tensor:
@@ -185,14 +189,14 @@ def _unflatten(flat: Tensor, like: HeldState) -> HeldState:
     }
 
 
-def _zeros(held: HeldState) -> HeldState:
+def _zeros(held: FeedbackState) -> FeedbackState:
     return {
         text: {what: {n: torch.zeros_like(t) for n, t in tensors.items()} for what, tensors in pieces.items()}
         for text, pieces in held.items()
     }
 
 
-def _added(a: HeldState, b: HeldState) -> HeldState:
+def _added(a: FeedbackState, b: FeedbackState) -> FeedbackState:
     return {
         text: {
             what: {name: t + b[text][what][name] for name, t in tensors.items()}
@@ -210,9 +214,9 @@ def local_state(engine: Engine) -> dict[str, Any]:
     return {
         **_stamp(engine),
         "rank": engine.group.rank,
-        "memories": held_by(engine),
+        "feedback": feedback_state(engine),
         "learned": _learned(engine),
-        "control": engine.steering.state_dict([engine.steering.pending]),
+        "schedule": engine.scheduler.state_dict([engine.scheduler.pending]),
     }
 
 
@@ -223,22 +227,22 @@ def gathered_state(engine: Engine) -> dict[str, Any]:
 
 
 def _gathered(engine: Engine) -> dict[str, Any]:
-    ranks, shared = held_by_all(engine)
-    pending = engine.observations() if engine.steering.listens else [engine.steering.pending]
+    ranks, shared = gathered_feedback(engine)
+    pending = engine.observations() if engine.scheduler.listens else [engine.scheduler.pending]
     return {
         **_stamp(engine),
         "gathered": True,
         "ranks": ranks,
         "shared": shared,
         "learned": _gathered_learned(engine),
-        "control": engine.steering.state_dict(pending),
+        "schedule": engine.scheduler.state_dict(pending),
     }
 
 
 class NotTaken(NamedTuple):
     """What `strict=False` left out, by tensor name, as torch calls it; empty lists: everything was taken.
 
-    A tensor whose codec, memory, route or shape is another than in the state is in both lists.
+    A tensor whose codec, feedback, route or shape differs from the state is in both lists.
     """
 
     missing_keys: list[str]  # tensors of this model of which the state knows nothing that fits
@@ -252,22 +256,29 @@ def load_state(engine: Engine, state: Mapping[str, Any], strict: bool = True) ->
     what was learnt of them. Tensors that are missing there start with nothing, and if the codec of one of
     them learns a basis, all learn anew.
     """
+    state = _present(state) if isinstance(state, Mapping) else state
     not_taken = _check(engine, state, strict)
     if not_taken.missing_keys or not_taken.unexpected_keys:
         state = _fitting(engine, state, not_taken)
     if state.get("gathered"):
         rank, world = engine.group.rank, engine.group.size
-        memories = held_for(state["ranks"], state["shared"], rank, world)
+        feedbacks = feedback_of_rank(state["ranks"], state["shared"], rank, world)
         learned = _owned_only(state["learned"], rank, world)
     else:
-        memories, learned = state["memories"], state["learned"]
-    engine.steering.load(state["control"], _pending(engine, state["control"]))
-    load_held(engine, memories)
+        feedbacks, learned = state["feedback"], state["learned"]
+    engine.scheduler.load(state["schedule"], _pending(engine, state["schedule"]))
+    load_feedback(engine, feedbacks)
     engine.learned.clear()  # the same dict: lanes hold it
     for name, known in learned.items():
         engine.learned[name] = {what: t.to(engine.context.device, copy=True) for what, t in known.items()}
     engine.step, engine.finite_steps = int(state["step"]), int(state["finite_steps"])
     return not_taken
+
+
+def _present(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The state under the present names of its parts, not those of 0.2."""
+    names = {"memories": "feedback", "control": "schedule"}
+    return {names.get(what, what): value for what, value in state.items()}
 
 
 def _fitting(engine: Engine, state: Mapping[str, Any], not_taken: NotTaken) -> dict[str, Any]:
@@ -280,14 +291,16 @@ def _fitting(engine: Engine, state: Mapping[str, Any], not_taken: NotTaken) -> d
     learned = {} if anew else {name: own for name, own in state["learned"].items() if name in known}
     fitting = {**state, "learned": learned, "finite_steps": 0 if anew else state["finite_steps"]}
     if state.get("gathered"):
-        ranks = [held_of(own, known) for own in state["ranks"]]
-        return {**fitting, "ranks": ranks, "shared": held_of(state["shared"], known)}
-    return {**fitting, "memories": held_of(state["memories"], known)}
+        ranks = [feedback_of(own, known) for own in state["ranks"]]
+        return {**fitting, "ranks": ranks, "shared": feedback_of(state["shared"], known)}
+    return {**fitting, "feedback": feedback_of(state["feedback"], known)}
 
 
-def _pending(engine: Engine, control: Mapping[str, Any] | None) -> Observation:
+def _pending(engine: Engine, schedule: Mapping[str, Any] | None) -> Observation:
     """What this rank had observed and not yet told; in a world of another size all ranks tell the same."""
-    told = [Observation(**observation) for observation in control["pending"]] if control else [Observation()]
+    told = (
+        [Observation(**observation) for observation in schedule["pending"]] if schedule else [Observation()]
+    )
     if len(told) == 1:
         return told[0]
     return told[engine.group.rank] if len(told) == engine.group.size else merged(told, lambda rank: rank)
@@ -345,12 +358,12 @@ def _check(engine: Engine, state: Mapping[str, Any], strict: bool) -> NotTaken:
             "load it with the thinwire that wrote it"
         )
     not_taken = _compared(engine, list(state["plan"]), strict)
-    theirs_control = (state["control"] or {}).get("text")
-    ours_control = control_text(engine.plan.control)
-    if theirs_control is not None and theirs_control != ours_control:
+    theirs = (state["schedule"] or {}).get("text")
+    ours = schedule_text(engine.plan.schedule)
+    if theirs is not None and theirs != ours:
         raise StateError(
-            f'the state was made under control "{theirs_control}", this compressor has "{ours_control}": '
-            "pass the same control"
+            f'the state was made under schedule "{theirs}", this compressor has "{ours}": '
+            "pass the same schedule"
         )
     if state["seed"] != engine.seed:
         raise StateError(f"the state was made with seed {state['seed']}, this compressor has {engine.seed}")

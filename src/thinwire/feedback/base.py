@@ -1,9 +1,10 @@
-"""Error feedback: what a rank holds back from one step to the next, committed with the step."""
+"""Error feedback: what a rank keeps from one step for the next, committed with the step."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import ClassVar
@@ -14,81 +15,102 @@ from torch import Tensor
 from thinwire.errors import PlanError
 from thinwire.tensors import Piece
 
-Held = dict[str, Tensor]  # the pieces of state of one tensor, by name
+TensorState = dict[str, Tensor]  # the state of one tensor, by name
 
 
-class Pages:
-    """Two copies of all that is held: `kept` is believed, what `room` gives is believed after `commit`."""
+class StateBuffers:
+    """Two copies of the state: `committed` counts; what is written into `new` counts after `commit`."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        self.kept: dict[str, Held] = {}
-        self._names = names  # of the pieces of state
-        self._spare: dict[str, Held] = {}
-        self._fresh: dict[str, Held] = {}
+        self.committed: dict[str, TensorState] = {}
+        self._names = names
+        self._spare: dict[str, TensorState] = {}
+        self._fresh: dict[str, TensorState] = {}
 
-    def old(self, piece: Piece) -> Held | None:
-        """What is believed of these elements of a tensor; None: nothing is held of it yet."""
-        held = self.kept.get(piece.name)
+    def old(self, piece: Piece) -> TensorState | None:
+        """The committed state of these elements of a tensor; None: there is none yet."""
+        held = self.committed.get(piece.name)
         return None if held is None else _cut(held, piece)
 
-    def room(self, piece: Piece, like: Tensor) -> Held:
-        """Room for what the step leaves of these elements; the same room all through a step."""
+    def new(self, piece: Piece, like: Tensor) -> TensorState:
+        """Buffers for the state after this step; the same ones all through a step."""
         held = self._fresh.get(piece.name)
         if held is None:
             spare = self._spare.pop(piece.name, {})
             held = self._fresh[piece.name] = spare or self._blank(piece, like)
         return _cut(held, piece)
 
-    def in_place(self, piece: Piece, like: Tensor) -> Held:
-        """What is believed, to be written over at once: a step cannot be forgotten then."""
-        if piece.name not in self.kept:
-            self.kept[piece.name] = self._blank(piece, like)
-        return _cut(self.kept[piece.name], piece)
+    def in_place(self, piece: Piece, like: Tensor) -> TensorState:
+        """The committed state, to be overwritten at once: such a step cannot be undone."""
+        if piece.name not in self.committed:
+            self.committed[piece.name] = self._blank(piece, like)
+        return _cut(self.committed[piece.name], piece)
 
     def commit(self) -> None:
-        for name, held in self._fresh.items():  # the old room is written to in the next step
-            if name in self.kept:
-                self._spare[name] = self.kept[name]
-            self.kept[name] = held
+        for name, held in self._fresh.items():  # the old buffers are written to in the next step
+            if name in self.committed:
+                self._spare[name] = self.committed[name]
+            self.committed[name] = held
         self._fresh = {}
 
     def forget(self, names: Iterable[str] | None = None) -> None:
         for name in list(self._fresh) if names is None else set(names).intersection(self._fresh):
             self._spare[name] = self._fresh.pop(name)
 
-    def load(self, kept: Mapping[str, Held]) -> None:
-        self.kept, self._spare, self._fresh = dict(kept), {}, {}
+    def load(self, committed: Mapping[str, TensorState]) -> None:
+        self.committed, self._spare, self._fresh = dict(committed), {}, {}
 
-    def _blank(self, piece: Piece, like: Tensor) -> Held:
+    def _blank(self, piece: Piece, like: Tensor) -> TensorState:
         return {what: like.new_zeros(piece.numel) for what in self._names}
 
 
-def _cut(held: Held, piece: Piece) -> Held:
+def _cut(held: TensorState, piece: Piece) -> TensorState:
     return {what: tensor[piece.elements] for what, tensor in held.items()}
 
 
 RATES_WAY_OUT = "call compressor.check_optimizer(optimizer) with the optimizer that updates it"
 
 
-class Kept(Enum):
-    """Whose a piece of state is: what a world of another size gets follows from it."""
+class Ownership(Enum):
+    """To whom state belongs; it decides what a world of another size gets."""
 
-    OWN = "own"  # every rank has its own, and their sum over the ranks is what counts
+    PER_RANK = "per rank"  # every rank has another, and their sum over the ranks is what counts
     SHARED = "shared"  # the same on all ranks
+
+
+@dataclass(frozen=True)
+class Transmission:
+    """A part of a lane as it was sent.
+
+    `reconstruction` is what this rank's payload stands for. It begins at element `base` of `meant`.
+    """
+
+    meant: Tensor
+    reconstruction: Tensor
+    base: int
+    pieces: Sequence[Piece]  # of `meant`
+    loss_scale: float
+    compression_level: float = 1.0  # of the codec, 0 in a dense start
+
+    def of(self, piece: Piece) -> tuple[Tensor, Tensor]:
+        """What was meant and what was sent of a piece."""
+        return self.meant[piece.where], self.reconstruction[piece.moved(self.base)]
 
 
 class ErrorFeedback(ABC):
     """Sees what a rank means to send (`before`), what it sent (`after`) and the mean (`received`).
 
-    A step is believed as a whole or not at all: what was written in a step that is skipped was never sent.
-    What is held does not depend on the loss scale of the gradients.
+    A step is committed as a whole or not at all: what a skipped step wrote was never sent.
+    The state does not depend on the loss scale of the gradients.
     """
 
-    pieces_held: ClassVar[Mapping[str, Kept]] = MappingProxyType({})  # of every tensor, by name
+    state_kinds: ClassVar[Mapping[str, Ownership]] = MappingProxyType(
+        {}
+    )  # the state of every tensor, by name
 
     whole_tensors: bool = False  # True: `before` must see all elements of a tensor at once
 
-    adds: ClassVar[bool] = False  # True: `before` only adds what is held, which so can be sent by any codec
+    adds: ClassVar[bool] = False  # True: `before` only adds its state, so another codec can send it
 
     rates: Mapping[str, float] = MappingProxyType({})  # the learning rate of every tensor in this step
 
@@ -99,87 +121,68 @@ class ErrorFeedback(ABC):
     uses_norm: bool = False  # True: `norm` must be known before the first tensor of a step
 
     def __init__(self) -> None:
-        self.pages = Pages(tuple(self.pieces_held))
+        self.buffers = StateBuffers(tuple(self.state_kinds))
 
     @abstractmethod
     def before(self, x: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:
-        """Lets what was held back join these pieces of x, in place."""
+        """Adds the state to these pieces of x, in place."""
 
     @abstractmethod
-    def after(
-        self,
-        x: Tensor,
-        own: Tensor,
-        base: int,
-        pieces: Sequence[Piece],
-        loss_scale: float,
-        strength: float = 1.0,
-    ) -> None:
-        """Takes note of what was meant to be sent (x) and what was (own, which begins at element `base`).
-
-        `strength`: the compression level of the codec, 0 in a dense start.
-        """
+    def after(self, sent: Transmission) -> None:
+        """Keeps what was meant to be sent and was not."""
 
     def received(self, mean: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:  # noqa: B027
         """Sees the mean over all ranks, and may change it, on all ranks alike."""
 
     def rate(self, name: str) -> float:
-        """The learning rate of a tensor; 1 for memories that do not go by it."""
+        """The learning rate of a tensor; 1 where it does not matter."""
         if not self.uses_rates:
             return 1.0
         if name not in self.rates:
-            raise PlanError(
-                f"the learning rate of {name} is not known to a memory with lr=on: {RATES_WAY_OUT}"
-            )
+            raise PlanError(f"error feedback with lr=on needs the learning rate of {name}: {RATES_WAY_OUT}")
         return self.rates[name]
 
     def commit(self) -> None:
-        """Believes the step."""
-        self.pages.commit()
+        """Makes the state of this step count."""
+        self.buffers.commit()
 
     def forget(self, names: Iterable[str] | None = None) -> None:
-        """Drops what the step would have left, of all tensors or of those named."""
-        self.pages.forget(names)
+        """Drops the state of this step, of all tensors or of those named."""
+        self.buffers.forget(names)
 
     def state(self) -> dict[str, dict[str, Tensor]]:
-        """What is held: by piece of state, then by tensor."""
+        """The committed state, by name, then by tensor."""
         return {
-            what: {name: held[what].clone() for name, held in self.pages.kept.items()}
-            for what in self.pieces_held
+            what: {name: held[what].clone() for name, held in self.buffers.committed.items()}
+            for what in self.state_kinds
         }
 
     def load(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Puts back what `state` gave."""
-        held = [state.get(what, {}) for what in self.pieces_held]
-        names = held[0] if held else ()
-        self.pages.load(
+        saved = [state.get(what, {}) for what in self.state_kinds]
+        names = saved[0] if saved else ()
+        self.buffers.load(
             {
-                name: {what: own[name].clone() for what, own in zip(self.pieces_held, held, strict=True)}
+                name: {
+                    what: tensors[name].clone() for what, tensors in zip(self.state_kinds, saved, strict=True)
+                }
                 for name in names
             }
         )
 
 
 class NoFeedback(ErrorFeedback):
-    """Holds nothing back: right for unbiased codecs, whose errors average out."""
+    """No error feedback: right for unbiased codecs, whose errors average out."""
 
     adds = True
 
     def before(self, x: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:
         pass
 
-    def after(
-        self,
-        x: Tensor,
-        own: Tensor,
-        base: int,
-        pieces: Sequence[Piece],
-        loss_scale: float,
-        strength: float = 1.0,
-    ) -> None:
+    def after(self, sent: Transmission) -> None:
         pass
 
 
 def is_finite(x: Tensor) -> bool:
-    """One pass and no temporary: NaN is both the least and the greatest of numbers."""
+    """One pass and no temporary: NaN is both the least and the greatest value."""
     return x.numel() == 0 or all(bool(torch.isfinite(end)) for end in x.aminmax())

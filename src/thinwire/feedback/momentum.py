@@ -1,4 +1,4 @@
-"""The momentum memory: DGC's momentum correction, masking and local clipping."""
+"""Momentum as error feedback: DGC's momentum correction, masking and local clipping."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from thinwire.errors import CodecError, PlanError
-from thinwire.feedback.base import ErrorFeedback, Held, Kept
+from thinwire.feedback.base import ErrorFeedback, Ownership, TensorState, Transmission
 from thinwire.tensors import Piece
 from thinwire.texts import number_or_off, one_of, option, show_number_or_off, show_yes_or_no, yes_or_no
 
@@ -21,7 +21,7 @@ V = "unsent"  # all velocities that were not sent yet
 
 @dataclass(frozen=True)
 class MomentumOptions:
-    """How the momentum memory corrects: factor m, Nesterov's form, the norm gradients are cut to, masking.
+    """How momentum is corrected: factor m, Nesterov's form, the norm gradients are cut to, masking.
 
     `lr`: whether what was not sent is rescaled when the learning rate changes. `norm`: whose norm is cut,
     that of each tensor or that of all gradients of the model, as in the paper; for the latter no bucket
@@ -55,15 +55,15 @@ class Momentum(ErrorFeedback):
     Masking keeps stale momentum from being sent. It costs step length where much is sent: of a constant
     gradient g, 9.1 g is sent a step at 1 % kept, 5.4 g at 6.3 %, 2.25 g at 25 % and g if everything is sent,
     against 10 g of momentum SGD (m = 0.9). The warm-up of dgc is the published algorithm, so it has
-    such short steps. A control must not shorten them: while it makes a codec gentler (`strength` < 1) nothing
-    is masked, and at strength 0 this is momentum SGD. `mask=off` never masks: for codecs that send every
+    such short steps. A schedule must not shorten them: below compression level 1 nothing is masked, and at
+    level 0 this is momentum SGD. `mask=off` never masks: for codecs that send every
     element.
 
-    Invariant: u + old v = sent + new v. With `lr=on` lr v is held, as the residual memory does; u is a
+    Invariant: u + old v = sent + new v. With `lr=on` the state is lr v, as with residuals; u is a
     gradient.
     """
 
-    pieces_held = MappingProxyType({U: Kept.OWN, V: Kept.OWN})
+    state_kinds = MappingProxyType({U: Ownership.PER_RANK, V: Ownership.PER_RANK})
 
     def __init__(self, options: MomentumOptions = MomentumOptions(), world: int = 1) -> None:
         super().__init__()
@@ -75,45 +75,37 @@ class Momentum(ErrorFeedback):
     def before(self, x: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:
         for piece in pieces:
             g = x[piece.where]
-            old = self.pages.old(piece) or {U: torch.zeros_like(g), V: torch.zeros_like(g)}
-            self._accumulate(g, self._rated(old, piece.name), self.pages.room(piece, x), loss_scale)
+            old = self.buffers.old(piece) or {U: torch.zeros_like(g), V: torch.zeros_like(g)}
+            self._accumulate(g, self._rated(old, piece.name), self.buffers.new(piece, x), loss_scale)
 
-    def after(
-        self,
-        x: Tensor,
-        own: Tensor,
-        base: int,
-        pieces: Sequence[Piece],
-        loss_scale: float,
-        strength: float = 1.0,
-    ) -> None:
-        for piece in pieces:
-            room, sent = self.pages.room(piece, x), own[piece.moved(base)]
-            rate = self.rate(piece.name)
-            if rate == 0:  # nothing changes the weights: what is held stays
-                self._stay(piece, room)
+    def after(self, sent: Transmission) -> None:
+        for piece in sent.pieces:
+            meant, reconstruction = sent.of(piece)
+            new, rate = self.buffers.new(piece, meant), self.rate(piece.name)
+            if rate == 0:  # nothing changes the weights: the state stays
+                self._stay(piece, new)
                 continue
-            torch.sub(x[piece.where], sent, out=room[V])
+            torch.sub(meant, reconstruction, out=new[V])
             if self.uses_rates:
-                room[V].mul_(rate / loss_scale)
-            elif loss_scale != 1.0:
-                room[V].div_(loss_scale)
-            if self.options.mask and strength == 1:
-                room[U].masked_fill_(sent != 0, 0.0)
+                new[V].mul_(rate / sent.loss_scale)
+            elif sent.loss_scale != 1.0:
+                new[V].div_(sent.loss_scale)
+            if self.options.mask and sent.compression_level == 1:
+                new[U].masked_fill_(reconstruction != 0, 0.0)
 
-    def _rated(self, old: Held, name: str) -> Held:
-        """What is held, as gradients of now."""
+    def _rated(self, old: TensorState, name: str) -> TensorState:
+        """The state, as gradients at the present learning rate."""
         if not self.uses_rates:
             return old
         rate = self.rate(name)
         return {U: old[U], V: old[V] / rate if rate else torch.zeros_like(old[V])}
 
-    def _stay(self, piece: Piece, room: Held) -> None:
-        old = self.pages.old(piece)
-        room[V].zero_() if old is None else room[V].copy_(old[V])
+    def _stay(self, piece: Piece, new: TensorState) -> None:
+        old = self.buffers.old(piece)
+        new[V].zero_() if old is None else new[V].copy_(old[V])
 
-    def _accumulate(self, g: Tensor, old: Held, new: Held, loss_scale: float) -> None:
-        """Steps 1 and 2: g becomes the new v, in units of the loss scale; the new u goes to its room."""
+    def _accumulate(self, g: Tensor, old: TensorState, new: TensorState, loss_scale: float) -> None:
+        """Steps 1 and 2: g becomes the new v, in units of the loss scale; the new u goes to its buffer."""
         factor = self._shrinking(g, loss_scale) / loss_scale
         if factor != 1.0:
             g.mul_(factor)
@@ -127,7 +119,7 @@ class Momentum(ErrorFeedback):
             g.mul_(loss_scale)
 
     def _shrinking(self, g: Tensor, loss_scale: float) -> float:
-        """min(1, limit / ||g||); float64, because the square of a large gradient is no float32."""
+        """min(1, limit / ||g||); float64, because the square of a large gradient overflows float32."""
         if math.isinf(self.limit):
             return 1.0
         if self.uses_norm:
@@ -139,7 +131,7 @@ class Momentum(ErrorFeedback):
     def _norm_of_all(self) -> float:
         if self.norm is None:
             raise PlanError(
-                "the norm of the whole gradient is not known to a memory with norm=model: exchange by a "
-                "Compressor, which holds buckets back, or leave norm=model out"
+                "error feedback with norm=model needs the norm of the whole gradient: exchange by a "
+                "Compressor, which waits for all buckets, or leave norm=model out"
             )
         return self.norm

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from thinwire.feedback.base import ErrorFeedback, Kept, is_finite
+from thinwire.feedback.base import ErrorFeedback, Ownership, Transmission, is_finite
 from thinwire.tensors import Piece
 from thinwire.texts import option, show_yes_or_no, yes_or_no
 
@@ -18,7 +18,7 @@ E = "residual"
 
 @dataclass(frozen=True)
 class ResidualOptions:
-    """Whether a step that is not finite can be undone: it takes room for a second copy of the residuals.
+    """`undo`: whether a step that is not finite can be undone, which takes a second copy of the residuals.
 
     `lr`: whether residuals are rescaled when the learning rate changes.
     """
@@ -30,16 +30,16 @@ class ResidualOptions:
 class Residual(ErrorFeedback):
     """Error feedback: p = g + e; send Q(p); e = p - Q(p).
 
-    Invariant, tensor by tensor: g + old e = sent + new e. With `undo=off` the new e takes the place of the
-    old one at once, half the memory: of a step that GradScaler skips, what was sent of finite tensors is then
-    lost; a tensor that is not finite on this rank still keeps its e.
+    Invariant, tensor by tensor: g + old e = sent + new e. With `undo=off` the new e overwrites the old one
+    at once, which halves the memory. If GradScaler skips a step, what was sent of finite tensors is then
+    lost; a tensor that is not finite on this rank keeps its e.
 
-    With `lr=on` what is held is lr e, the change of the weights that is owed: p = g + e lr' / lr, where lr'
-    was the learning rate when e was held back and lr is that of now. A step whose rate is 0 changes no
-    weight: what is held stays as it is.
+    With `lr=on` the state is lr e, the change of the weights that is still due: p = g + e lr' / lr, where
+    lr' was the learning rate when e was saved and lr is the present one. A step whose rate is 0 changes no
+    weight, so the state stays as it is.
     """
 
-    pieces_held = MappingProxyType({E: Kept.OWN})
+    state_kinds = MappingProxyType({E: Ownership.PER_RANK})
     adds = True
 
     def __init__(self, options: ResidualOptions = ResidualOptions(), world: int = 1) -> None:
@@ -48,88 +48,73 @@ class Residual(ErrorFeedback):
 
     def before(self, x: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:
         for piece in pieces:
-            old, rate = self.pages.old(piece), self.rate(piece.name)
+            old, rate = self.buffers.old(piece), self.rate(piece.name)
             if old is not None and rate:
                 x[piece.where].add_(old[E], alpha=loss_scale / rate)
 
-    def after(
-        self,
-        x: Tensor,
-        own: Tensor,
-        base: int,
-        pieces: Sequence[Piece],
-        loss_scale: float,
-        strength: float = 1.0,
-    ) -> None:
-        for piece in pieces:
-            meant, rate = x[piece.where], self.rate(piece.name)
+    def after(self, sent: Transmission) -> None:
+        for piece in sent.pieces:
+            (meant, reconstruction), rate = sent.of(piece), self.rate(piece.name)
             if rate == 0 or (not self.undo and not is_finite(meant)):
-                continue  # nothing is owed beside what is held already
-            room = self.pages.room(piece, x) if self.undo else self.pages.in_place(piece, x)
-            torch.sub(meant, own[piece.moved(base)], out=room[E])
-            if loss_scale != rate:
-                room[E].mul_(rate / loss_scale) if self.uses_rates else room[E].div_(loss_scale)
+                continue  # the old residual stays
+            buffer = self.buffers.new if self.undo else self.buffers.in_place
+            new = buffer(piece, meant)
+            torch.sub(meant, reconstruction, out=new[E])
+            if sent.loss_scale != rate:
+                new[E].mul_(rate / sent.loss_scale) if self.uses_rates else new[E].div_(sent.loss_scale)
 
 
-LEFTOVER = "leftover"
+PENDING = "leftover"  # the key in saved states
 
 
 class PendingResidual(ErrorFeedback):
-    """Holds gradients. They join the next exchange of their tensors, and are gone if that step is believed.
+    """Gradients that a replaced plan did not send. They join the next exchange and clear when it commits.
 
     No plan names it: the engine fills it when it takes another plan (`Engine.switch`).
     """
 
-    pieces_held = MappingProxyType({E: Kept.OWN})
+    state_kinds = MappingProxyType({E: Ownership.PER_RANK})
 
     def __init__(self) -> None:
         super().__init__()
         self._joined: set[str] = set()
 
     def __bool__(self) -> bool:
-        """Whether anything is left."""
-        return bool(self.pages.kept)
+        """Whether anything is pending."""
+        return bool(self.buffers.committed)
 
     def put(self, name: str, gradient: Tensor) -> None:
-        """What was held back of a tensor, beside what may be left of it already."""
-        held = self.pages.kept.get(name)
-        self.pages.kept[name] = {E: gradient if held is None else held[E].add_(gradient)}
+        """Adds what was not sent of a tensor."""
+        held = self.buffers.committed.get(name)
+        self.buffers.committed[name] = {E: gradient if held is None else held[E].add_(gradient)}
 
     def take(self) -> dict[str, Tensor]:
-        """All that is left, which then is somebody else's to keep."""
-        taken = {name: held[E] for name, held in self.pages.kept.items()}
-        self.pages.load({})
+        """Hands everything over to the caller."""
+        taken = {name: held[E] for name, held in self.buffers.committed.items()}
+        self.buffers.load({})
         return taken
 
     def before(self, x: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:
         for piece in pieces:
-            old = self.pages.old(piece)
+            old = self.buffers.old(piece)
             if old is not None:
                 x[piece.where].add_(old[E].to(x.dtype), alpha=loss_scale)
                 self._joined.add(piece.name)
 
-    def after(
-        self,
-        x: Tensor,
-        own: Tensor,
-        base: int,
-        pieces: Sequence[Piece],
-        loss_scale: float,
-        strength: float = 1.0,
-    ) -> None:
+    def after(self, sent: Transmission) -> None:
         pass
 
     def commit(self) -> None:
         for name in self._joined:
-            del self.pages.kept[name]
+            del self.buffers.committed[name]
         self._joined.clear()
 
     def forget(self, names: Iterable[str] | None = None) -> None:
         self._joined -= self._joined.copy() if names is None else set(names)
 
     def drop(self) -> None:
-        """Gives up all that is left."""
-        self.pages.load({})
+        """Discards everything."""
+        self.buffers.load({})
         self._joined.clear()
 
 
@@ -148,34 +133,27 @@ class Ef21(ErrorFeedback):
     the same bits on all ranks. Richtarik, Sokolov, Fatkhullin, "EF21", NeurIPS 2021.
     """
 
-    pieces_held = MappingProxyType({H: Kept.SHARED, D: Kept.OWN})
+    state_kinds = MappingProxyType({H: Ownership.SHARED, D: Ownership.PER_RANK})
 
     def before(self, x: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:
         for piece in pieces:
-            old = self.pages.old(piece)
+            old = self.buffers.old(piece)
             if old is not None:
                 x[piece.where].sub_(old[H] + old[D], alpha=loss_scale)
 
-    def after(
-        self,
-        x: Tensor,
-        own: Tensor,
-        base: int,
-        pieces: Sequence[Piece],
-        loss_scale: float,
-        strength: float = 1.0,
-    ) -> None:
-        for piece in pieces:
-            room, old = self.pages.room(piece, x), self.pages.old(piece)
-            torch.div(own[piece.moved(base)], loss_scale, out=room[D])  # c_i; `received` makes it d_i
+    def after(self, sent: Transmission) -> None:
+        for piece in sent.pieces:
+            _, reconstruction = sent.of(piece)
+            new, old = self.buffers.new(piece, sent.meant), self.buffers.old(piece)
+            torch.div(reconstruction, sent.loss_scale, out=new[D])  # c_i; `received` makes it d_i
             if old is not None:
-                room[D].add_(old[H] + old[D])
+                new[D].add_(old[H] + old[D])
 
     def received(self, mean: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:
         for piece in pieces:
-            room, old = self.pages.room(piece, mean), self.pages.old(piece)
-            torch.div(mean[piece.where], loss_scale, out=room[H])
+            new, old = self.buffers.new(piece, mean), self.buffers.old(piece)
+            torch.div(mean[piece.where], loss_scale, out=new[H])
             if old is not None:
-                room[H].add_(old[H])
-            room[D].sub_(room[H])
-            torch.mul(room[H], loss_scale, out=mean[piece.where])
+                new[H].add_(old[H])
+            new[D].sub_(new[H])
+            torch.mul(new[H], loss_scale, out=mean[piece.where])

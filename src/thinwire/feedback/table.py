@@ -1,4 +1,4 @@
-"""The one list of memories, and the parser of memory texts such as "momentum:0.9,nesterov=on"."""
+"""The list of error feedback by name, and the parser of texts such as "momentum:0.9,nesterov=on"."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 
 from thinwire.feedback.base import ErrorFeedback, NoFeedback
 from thinwire.feedback.momentum import Momentum, MomentumOptions
-from thinwire.feedback.residual import LEFTOVER, Ef21, PendingResidual, Residual, ResidualOptions
+from thinwire.feedback.residual import PENDING, Ef21, PendingResidual, Residual, ResidualOptions
 from thinwire.texts import check_name, option_texts, read_options, show_options
 
 
 @dataclass(frozen=True)
 class NoOptions:
-    """For memories that cannot be tuned."""
+    """For error feedback without options."""
 
 
 @dataclass(frozen=True)
 class FeedbackKind:
-    """A memory by name: its options, the option a bare value is for, and how it is made for N workers."""
+    """Error feedback by name: its options, the option a bare value is for, how it is made for N workers."""
 
     options: type
     make: Callable[[Any, int], ErrorFeedback]
     bare: str | None = None
 
 
-MEMORIES: Mapping[str, FeedbackKind] = MappingProxyType(  # the names are in texts.py too
+FEEDBACKS: Mapping[str, FeedbackKind] = MappingProxyType(  # the names are in texts.py too
     {
         "none": FeedbackKind(NoOptions, lambda options, world: NoFeedback()),
         "residual": FeedbackKind(ResidualOptions, Residual),
@@ -37,55 +37,55 @@ MEMORIES: Mapping[str, FeedbackKind] = MappingProxyType(  # the names are in tex
 )
 
 
-def make_memory(text: str, world: int = 1) -> ErrorFeedback:
-    """The memory a text asks for: a name, with options as in a codec text ("momentum:0.9,nesterov=on").
+def make_feedback(text: str, world: int = 1) -> ErrorFeedback:
+    """The error feedback a text asks for: a name, with options as in a codec text.
 
-    States also know "leftover", which nobody can ask for.
+    States also have pending residuals, which no text asks for.
     """
-    if text == LEFTOVER:
+    if text == PENDING:
         return PendingResidual()
     kind, options = _read(text)
     return kind.make(options, world)
 
 
 def whole_tensors(text: str) -> bool:
-    """True if a memory must see all elements of a tensor at once."""
-    return make_memory(text).whole_tensors
+    """True if it must see all elements of a tensor at once."""
+    return make_feedback(text).whole_tensors
 
 
 def uses_rates(text: str) -> bool:
-    """True if a memory goes by learning rates."""
-    return make_memory(text).uses_rates
+    """True if it needs learning rates."""
+    return make_feedback(text).uses_rates
 
 
 def uses_norm(text: str) -> bool:
-    """True if a memory goes by the norm of the whole gradient."""
-    return make_memory(text).uses_norm
+    """True if it needs the norm of the whole gradient."""
+    return make_feedback(text).uses_norm
 
 
-def memory_text(text: str) -> str:
-    """The one way to write a memory: ranks compare these texts, and states are kept under them.
+def feedback_text(text: str) -> str:
+    """The one way to write it: ranks compare these texts, and states are saved under them.
 
-    >>> memory_text("momentum: factor=0.90, clip=off")
+    >>> feedback_text("momentum: factor=0.90, clip=off")
     'momentum'
     """
     _, options = _read(text)
     shown = show_options(options)
-    return memory_name(text) + (f":{shown}" if shown else "")
+    return feedback_name(text) + (f":{shown}" if shown else "")
 
 
-def memory_options(text: str) -> Any:
-    """The options of the memory a text asks for."""
+def feedback_options(text: str) -> Any:
+    """The options of the error feedback a text asks for."""
     return _read(text)[1]
 
 
-def memory_name(text: str) -> str:
+def feedback_name(text: str) -> str:
     return text.partition(":")[0].strip()
 
 
 def _read(text: str) -> tuple[FeedbackKind, Any]:
-    name = memory_name(text)
-    check_name("feedback", text, MEMORIES)
-    kind, where = MEMORIES[name], f'memory "{text}"'
+    name = feedback_name(text)
+    check_name("feedback", text, FEEDBACKS)
+    kind, where = FEEDBACKS[name], f'feedback "{text}"'
     texts = option_texts(text.partition(":")[2], kind.bare, name, where)
     return kind, kind.options(**read_options(kind.options, texts, f"{where}: {name}"))

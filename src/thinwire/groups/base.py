@@ -111,7 +111,7 @@ class Group(ABC):
         return {}
 
     @abstractmethod
-    def confess(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
+    def report_failure(self, failure: FailureReport) -> Mapping[int, FailureReport | None]:
         """After a failure: tells the peers why, aborts, and waits a moment for what they have to tell.
 
         None stands for a rank that is gone; ranks that are missing in the result gave no sign of life.

@@ -65,7 +65,7 @@ class _Then:
         self._finish()
 
 
-def sum_in_order(group: Group, numbers: Tensor) -> None:
+def sum_in_order(group: Group, values: Tensor) -> None:
     """Adds float32 numbers over all ranks, in place.
 
     1. every rank gets the share that it owns of everybody's numbers (all-to-all), padded with zeros
@@ -77,15 +77,15 @@ def sum_in_order(group: Group, numbers: Tensor) -> None:
     """
     if group.size == 1:
         return
-    shares = numbers.new_zeros(group.size, _share(numbers.numel(), group.size))
-    shares.view(-1)[: numbers.numel()] = numbers
+    shares = values.new_zeros(group.size, _share(values.numel(), group.size))
+    shares.view(-1)[: values.numel()] = values
     received = torch.empty_like(shares)
     group.all_to_all(shares.view(torch.uint8), received.view(torch.uint8)).wait()
     total = received[0]
     for row in received[1:]:
         total += row
     group.all_gather(total.view(torch.uint8), shares.view(torch.uint8)).wait()
-    numbers.copy_(shares.view(-1)[: numbers.numel()])
+    values.copy_(shares.view(-1)[: values.numel()])
 
 
 def ordered_bytes(numel: int, size: int) -> int:
@@ -94,25 +94,25 @@ def ordered_bytes(numel: int, size: int) -> int:
     return all_to_all_bytes(size * share, size) + all_gather_bytes(share, size)
 
 
-def mean_in_order(group: Group, numbers: Tensor, scratch: Scratch) -> None:
+def mean_in_order(group: Group, values: Tensor, scratch: Scratch) -> None:
     """The mean over all ranks, in place, added as `sum_in_order` does and rounded once: halves in float32."""
-    share = _share(numbers.numel(), group.size)
-    even = share * group.size == numbers.numel()
-    shares = numbers if even else _like(numbers, share * group.size, "shares", scratch)
+    share = _share(values.numel(), group.size)
+    even = share * group.size == values.numel()
+    shares = values if even else _like(values, share * group.size, "shares", scratch)
     if not even:
-        shares[: numbers.numel()] = numbers
-        shares[numbers.numel() :] = 0
-    rows, received = shares.view(group.size, -1), _like(numbers, share * group.size, "received", scratch)
+        shares[: values.numel()] = values
+        shares[values.numel() :] = 0
+    rows, received = shares.view(group.size, -1), _like(values, share * group.size, "received", scratch)
     group.all_to_all(_bytes(rows), _bytes(received.view(group.size, -1))).wait()
-    wide = numbers.dtype if numbers.dtype == torch.float64 else torch.float32
+    wide = values.dtype if values.dtype == torch.float64 else torch.float32
     first, *others = received.view(group.size, -1)
     total = first.to(wide)
     for row in others:
         total += row
-    mean = total.div_(group.size).to(numbers.dtype)
+    mean = total.div_(group.size).to(values.dtype)
     group.all_gather(_bytes(mean), _bytes(rows)).wait()
     if not even:
-        numbers.copy_(shares[: numbers.numel()])
+        values.copy_(shares[: values.numel()])
 
 
 def mean_bytes(numel: int, itemsize: int, size: int) -> int:
@@ -121,8 +121,8 @@ def mean_bytes(numel: int, itemsize: int, size: int) -> int:
     return all_to_all_bytes(size * share, size) + all_gather_bytes(share, size)
 
 
-def _like(numbers: Tensor, numel: int, name: str, scratch: Scratch) -> Tensor:
-    return scratch.take(f"{name} of the node", numel * numbers.itemsize).view(numbers.dtype)
+def _like(values: Tensor, numel: int, name: str, scratch: Scratch) -> Tensor:
+    return scratch.take(f"{name} of the node", numel * values.itemsize).view(values.dtype)
 
 
 def _bytes(tensor: Tensor) -> Tensor:

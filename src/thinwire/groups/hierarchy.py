@@ -30,7 +30,7 @@ def host_id() -> bytes:
     return hashlib.blake2b("\n".join(facts).encode(), digest_size=HOST_BYTES).digest()
 
 
-class Audience(Group):
+class NotALeader(Group):
     """Stands for rank `rank` of `size`, which another process is.
 
     What is only compared is found equal; that gradients are sent from here is a fault.
@@ -52,8 +52,8 @@ class Audience(Group):
     def all_to_all(self, send: Tensor, receive: Tensor) -> Pending:
         raise self._fault("all_to_all")
 
-    def confess(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
-        return self._whole.confess(confession)
+    def report_failure(self, failure: FailureReport) -> Mapping[int, FailureReport | None]:
+        return self._whole.report_failure(failure)
 
     def abort(self) -> None:
         self._whole.abort()
@@ -69,7 +69,7 @@ OFF, AUTO = "off", "auto"
 _WHERE_EQUAL = -1  # a wish: "auto", but only where it fits
 _LEAST = 4  # two nodes of two ranks
 _MAGIC = b"thinwire"
-_CARD = struct.Struct(
+_PEER_INFO = struct.Struct(
     f"8sq{HOST_BYTES}s"
 )  # as long as the digest of a plan, which who is "off" sends instead
 _WAY_OUT = 'start equally many workers on every host, one host after the other, or pass hierarchy="off"'
@@ -115,7 +115,7 @@ class Hierarchy:
         if self.per_node == 1:
             return self.group
         if not self.leads:
-            return Audience(self.group, self.number, self.num_nodes)
+            return NotALeader(self.group, self.number, self.num_nodes)
         return self.group.part(range(0, self.group.size, self.per_node))
 
 
@@ -171,12 +171,14 @@ def _gathered(
     group: Group, per_node: int, host: bytes, device: torch.device
 ) -> tuple[list[int | None], list[bytes]]:
     """What every rank wishes (None: it has not asked for a hierarchy), and where it is."""
-    card = _CARD.pack(_MAGIC, per_node, host)
-    mine = torch.frombuffer(bytearray(card), dtype=torch.uint8).to(device)
-    cards = mine.new_empty(group.size, mine.numel())
-    group.all_gather(mine, cards).wait()
-    read = [_CARD.unpack(bytes(row)) for row in cards.tolist()]
-    return [number if magic == _MAGIC else None for magic, number, _ in read], [card[2] for card in read]
+    peer_info = _PEER_INFO.pack(_MAGIC, per_node, host)
+    mine = torch.frombuffer(bytearray(peer_info), dtype=torch.uint8).to(device)
+    peer_infos = mine.new_empty(group.size, mine.numel())
+    group.all_gather(mine, peer_infos).wait()
+    read = [_PEER_INFO.unpack(bytes(row)) for row in peer_infos.tolist()]
+    return [number if magic == _MAGIC else None for magic, number, _ in read], [
+        peer_info[2] for peer_info in read
+    ]
 
 
 def _by_host(hosts: Sequence[bytes], group: Group) -> int:

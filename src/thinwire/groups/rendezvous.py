@@ -104,10 +104,10 @@ class Rendezvous:
             self._name = f"{self._series}/{self._ask(lambda: self._store.add(key, 1), timeout_s)}"
         return self._name
 
-    def attend(self, card: Mapping[str, Any], timeout_s: float) -> list[dict[str, Any]]:
+    def attend(self, peer_info: Mapping[str, Any], timeout_s: float) -> list[dict[str, Any]]:
         """The cards of all ranks, in order; raises an error that names who is missing or has declined."""
         keys = [f"{self.name(timeout_s)}/card {rank}" for rank in range(len(self._ranks))]
-        self._ask(lambda: self._store.set(keys[self._rank], json.dumps({"card": dict(card)})), timeout_s)
+        self._ask(lambda: self._store.set(keys[self._rank], json.dumps({"card": dict(peer_info)})), timeout_s)
         missing = self._ask(lambda: self._missing(keys, timeout_s), timeout_s + _ANSWER_S)
         if missing:
             self._part(set(range(len(keys))) - set(missing))
@@ -117,20 +117,20 @@ class Rendezvous:
                 "died, failed before, or makes fewer compressed models; look at its log. All of rank "
                 f"{everyone} must call it, in the same order"
             )
-        cards = [json.loads(text) for text in self._ask(lambda: self._store.multi_get(keys), timeout_s)]
-        declined = {rank for rank, brought in enumerate(cards) if "declined" in brought}
+        peer_infos = [json.loads(text) for text in self._ask(lambda: self._store.multi_get(keys), timeout_s)]
+        declined = {rank for rank, brought in enumerate(peer_infos) if "declined" in brought}
         if declined:
             self._part(set(range(len(keys))) - declined)
-        for rank, brought in enumerate(cards):
+        for rank, brought in enumerate(peer_infos):
             if "declined" in brought:
                 raise PeerError(f"rank {self._ranks[rank]} could not start: {brought['declined']}")
-        return [brought["card"] for brought in cards]
+        return [brought["card"] for brought in peer_infos]
 
-    def decline(self, confession: FailureReport) -> None:
+    def decline(self, failure: FailureReport) -> None:
         """Tells those who wait for this rank why it does not come."""
         with contextlib.suppress(PeerError):
             key = f"{self.name(DECLINE_S)}/card {self._rank}"
-            self._ask(lambda: self._store.set(key, json.dumps({"declined": confession.text})), DECLINE_S)
+            self._ask(lambda: self._store.set(key, json.dumps({"declined": failure.text})), DECLINE_S)
 
     def _missing(self, keys: Sequence[str], timeout_s: float) -> list[int]:
         """Who has not come when this rank's time is up, or the first one's."""

@@ -19,7 +19,7 @@ class _Table:
 
     def __init__(self, size: int, timeout_s: float) -> None:
         self.slots: list[Tensor | None] = [None] * size
-        self.confessions: dict[int, FailureReport] = {}
+        self.failures: dict[int, FailureReport] = {}
         self.barrier = threading.Barrier(size, timeout=timeout_s)
         self._timeout_s = timeout_s
         self._parts: dict[tuple[int, ...], _Table] = {}
@@ -100,12 +100,12 @@ class ThreadGroup(Group):
     def global_rank(self, rank: int) -> int:
         return self._names[rank]
 
-    def confess(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
+    def report_failure(self, failure: FailureReport) -> Mapping[int, FailureReport | None]:
         if self._whole is not None:
-            return self._whole.confess(confession)
-        self._table.confessions[self.rank] = confession
+            return self._whole.report_failure(failure)
+        self._table.failures[self.rank] = failure
         self.abort()
-        return dict(self._table.confessions)
+        return dict(self._table.failures)
 
     def abort(self) -> None:
         if self._whole is not None:

@@ -31,8 +31,8 @@ class TorchPart(Collectives):
         super().__init__(rank, ranks)
         self._whole, self._made, self.process_group = whole, process_group, process_group
 
-    def confess(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
-        return self._whole.confess(confession)
+    def report_failure(self, failure: FailureReport) -> Mapping[int, FailureReport | None]:
+        return self._whole.report_failure(failure)
 
     def abort(self) -> None:
         self._whole.abort()
@@ -69,7 +69,7 @@ class TorchGroup(Collectives):
         super().__init__(parent.rank(), dist.get_process_group_ranks(parent))
         self._parent = parent
         self._backend = dist.get_backend(parent)
-        self._meeting = Rendezvous.of(parent)
+        self._rendezvous = Rendezvous.of(parent)
         self._witness: Witness | None = None
         self._parts: list[TorchPart] = []
         self._standstill = Standstill(threading.get_ident(), _STANDSTILL_S)
@@ -80,12 +80,12 @@ class TorchGroup(Collectives):
         if self._made is not None:
             return
         timeout_s = _timeout_s(self._parent)
-        confession_s = min(_CONFESSION_MAX_S, _CONFESSION_SHARE * timeout_s)
-        patience_s = timeout_s - confession_s
-        name = self._meeting.name(patience_s)
-        with contextlib.closing(Listener(_store_host())) as door:
-            cards = self._meeting.attend(door.card(), patience_s)
-            self._witness = door.witness(self.rank, cards, confession_s + _LATE_S)
+        failure_s = min(_CONFESSION_MAX_S, _CONFESSION_SHARE * timeout_s)
+        patience_s = timeout_s - failure_s
+        name = self._rendezvous.name(patience_s)
+        with contextlib.closing(Listener(_store_host())) as listener:
+            peer_infos = self._rendezvous.attend(listener.peer_info(), patience_s)
+            self._witness = listener.witness(self.rank, peer_infos, failure_s + _LATE_S)
         look = weakref.WeakMethod(self._look)  # the witness' thread must not keep the group
         self._witness.heard = lambda: (look() or _nothing)()
         self._made = self._connected(self._ranks, name, patience_s)
@@ -93,7 +93,7 @@ class TorchGroup(Collectives):
     def part(self, ranks: Sequence[int], inside: bool = False) -> Group:
         named = [self._ranks[rank] for rank in ranks]
         timeout_s = _timeout_s(self._group)
-        name = f"{self._meeting.name(timeout_s)}/{'node' if inside else 'leaders'} {ranks[0]}"
+        name = f"{self._rendezvous.name(timeout_s)}/{'node' if inside else 'leaders'} {ranks[0]}"
         part = TorchPart(self, ranks.index(self.rank), named, self._connected(named, name, timeout_s))
         self._parts.append(part)
         return part
@@ -101,16 +101,14 @@ class TorchGroup(Collectives):
     def _connected(self, ranks: Sequence[int], name: str, timeout_s: float) -> dist.ProcessGroup:
         """The process group; a peer that dies before it is made is met at once: gloo may try for 30 s."""
         assert self._witness is not None
-        making = BackgroundTask(
-            lambda: _connect(ranks, self._ranks[self.rank], name, self._backend, timeout_s)
-        )
+        task = BackgroundTask(lambda: _connect(ranks, self._ranks[self.rank], name, self._backend, timeout_s))
         patience_s = timeout_s if self._witness.complete else min(timeout_s, _UNMET_S)
         deadline = time.monotonic() + patience_s
-        while not making.over(_GLANCE_S):
+        while not task.over(_GLANCE_S):
             if self._witness.ended() or time.monotonic() > deadline:
-                making.abandon(dist.destroy_process_group)
+                task.abandon(dist.destroy_process_group)
                 raise RuntimeError("the ranks found no connection to each other")
-        return making.result()
+        return task.result()
 
     def ended(self) -> Mapping[int, FailureReport | None]:
         return {} if self._witness is None else self._witness.ended()
@@ -181,20 +179,20 @@ class TorchGroup(Collectives):
                 "in the same order"
             )
 
-    def confess(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
+    def report_failure(self, failure: FailureReport) -> Mapping[int, FailureReport | None]:
         self._over = True
         self.abort()  # peers that wait for this rank fail now, and confess too
         if self._witness is None:
-            self._meeting.decline(confession)
-            return {self.rank: confession}
+            self._rendezvous.decline(failure)
+            return {self.rank: failure}
         with self._witness.news:
             passed_by = self._witness.roll.passed_by
-        if passed_by is not None and not confession.own:
+        if passed_by is not None and not failure.own:
             return self._witness.trade(FailureReport(ABSENT, passed_by.what, own=True))
-        if confession.own:  # nothing to find out
-            self._witness.tell(confession)
-            return {self.rank: confession}
-        return self._witness.trade(confession)
+        if failure.own:  # nothing to find out
+            self._witness.tell(failure)
+            return {self.rank: failure}
+        return self._witness.trade(failure)
 
     def abort(self) -> None:
         for group in self._groups:

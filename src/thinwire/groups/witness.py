@@ -179,20 +179,20 @@ class Witness:
         """Whether all peers were met."""
         return len(self._unread) == self._size - 1
 
-    def trade(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
+    def trade(self, failure: FailureReport) -> Mapping[int, FailureReport | None]:
         """What every rank has to say: None for one that ended without a word, nothing for a silent one."""
         with self.news:
             self._read_all()
-        self.tell(confession)
+        self.tell(failure)
         deadline = time.monotonic() + self.patience_s
         with self.news:
             while len(self._found) < len(self._sockets) and (left := deadline - time.monotonic()) > 0:
-                if _at_fault({**self._found, self._rank: confession}):
+                if _at_fault({**self._found, self._rank: failure}):
                     left = min(left, GRACE_S)
                     deadline = min(deadline, time.monotonic() + left)
                 self.news.wait(left)
             unreached = (rank for rank in range(self._size) if rank not in self._unread)
-            return {**dict.fromkeys(unreached, UNREACHED), **self._found, self._rank: confession}
+            return {**dict.fromkeys(unreached, UNREACHED), **self._found, self._rank: failure}
 
     def ended(self) -> Mapping[int, FailureReport | None]:
         """Peers that have said why they ended, or are gone (None); waits for nothing."""
@@ -200,9 +200,9 @@ class Witness:
             self._read_all()
             return dict(self._found)
 
-    def tell(self, confession: FailureReport) -> None:
+    def tell(self, failure: FailureReport) -> None:
         """Says it to every peer; none is waited for."""
-        self._send([confession.operation, confession.text[:TEXT_MAX], confession.own])
+        self._send([failure.operation, failure.text[:TEXT_MAX], failure.own])
 
     def call(self, what: str) -> None:
         """This rank calls something that every rank must call; the peers hear of it."""
@@ -284,39 +284,39 @@ class Listener:
         self._listener = socket.create_server(("", 0), backlog=socket.SOMAXCONN)
         self._token, self._towards = secrets.token_hex(16), towards
 
-    def card(self) -> dict[str, Any]:
+    def peer_info(self) -> dict[str, Any]:
         port = self._listener.getsockname()[1]
         return {"addresses": _own_addresses(self._towards), "port": port, "token": self._token}
 
-    def witness(self, rank: int, cards: list[dict[str, Any]], patience_s: float) -> Witness:
+    def witness(self, rank: int, peer_infos: list[dict[str, Any]], patience_s: float) -> Witness:
         """Knocks at the doors of lower ranks, opens to higher ones; who is not met in time is left out."""
         deadline = time.monotonic() + patience_s
         sockets: dict[int, socket.socket] = {}
         for peer in range(rank):
-            connection = _knock(cards[peer], rank)
+            connection = _knock(peer_infos[peer], rank)
             if connection is not None:
                 sockets[peer] = connection
-        while len(sockets) < len(cards) - 1 and (left := deadline - time.monotonic()) > 0:
+        while len(sockets) < len(peer_infos) - 1 and (left := deadline - time.monotonic()) > 0:
             self._listener.settimeout(left)
             with contextlib.suppress(OSError, ValueError):
                 connection, _ = self._listener.accept()
                 connection.settimeout(max(0.1, deadline - time.monotonic()))
                 token, _, number = connection.makefile().readline(LETTER_MAX).strip().rpartition(" ")
-                if token == self._token and rank < int(number) < len(cards):
+                if token == self._token and rank < int(number) < len(peer_infos):
                     sockets[int(number)] = connection
                 else:
                     connection.close()
-        return Witness(rank, len(cards), sockets, patience_s)
+        return Witness(rank, len(peer_infos), sockets, patience_s)
 
     def close(self) -> None:
         self._listener.close()
 
 
-def _knock(card: dict[str, Any], rank: int) -> socket.socket | None:
-    for address in card["addresses"]:
+def _knock(peer_info: dict[str, Any], rank: int) -> socket.socket | None:
+    for address in peer_info["addresses"]:
         with contextlib.suppress(OSError):
-            connection = socket.create_connection((address, card["port"]), CONNECT_S)
-            connection.sendall(f"{card['token']} {rank}\n".encode())
+            connection = socket.create_connection((address, peer_info["port"]), CONNECT_S)
+            connection.sendall(f"{peer_info['token']} {rank}\n".encode())
             return connection
     return None
 

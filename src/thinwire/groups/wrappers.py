@@ -74,8 +74,8 @@ class WrappedGroup(Group):
     def ended(self) -> Mapping[int, FailureReport | None]:
         return self.inner.ended()
 
-    def confess(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
-        return self.inner.confess(confession)
+    def report_failure(self, failure: FailureReport) -> Mapping[int, FailureReport | None]:
+        return self.inner.report_failure(failure)
 
     def abort(self) -> None:
         self.inner.abort()

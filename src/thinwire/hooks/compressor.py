@@ -13,7 +13,8 @@ from thinwire.auto.actions import GroupActions
 from thinwire.auto.autotuner import Autotuner
 from thinwire.auto.profiler import Profiler
 from thinwire.clock import COMPARE, CONNECT, OUTSIDE, PLAN, TRAINING
-from thinwire.errors import StateError
+from thinwire.deprecated import FormerAttribute
+from thinwire.errors import PlanError, StateError
 from thinwire.exchange.drift import drift_check
 from thinwire.exchange.engine import Engine
 from thinwire.exchange.nodes import Node, SwitchableNode, node_of
@@ -23,7 +24,6 @@ from thinwire.groups.base import Group
 from thinwire.groups.hierarchy import Hierarchy, settle
 from thinwire.groups.torch import on_the_wire
 from thinwire.hooks.buckets import BucketQueue
-from thinwire.hooks.copies import Detached
 from thinwire.hooks.failures import explain
 from thinwire.hooks.optimizer import KnownOptimizer
 from thinwire.hooks.planner import Planner, plans_of_auto
@@ -45,9 +45,9 @@ class Compressor:
         device: torch.device,
         module: nn.Module | None,
         *,
-        memory: str | None = None,
+        feedback: str | None = None,
         route: str | None = None,
-        control: str | None = None,
+        schedule: str | None = None,
         seed: int = 0,
         kernels: str | None = None,
         loss_scale: Callable[[], float] | None = None,
@@ -66,7 +66,8 @@ class Compressor:
             nodes = settle(group, hierarchy, device)
             self.hierarchy = nodes if quality is None else Hierarchy(group)  # auto begins without nodes
             stage = PLAN
-            planner = Planner(policy, module, self.hierarchy, memory=memory, route=route, control=control)
+            asked = {"feedback": feedback, "route": route, "schedule": schedule}
+            planner = Planner(policy, module, self.hierarchy, **asked)
             self._named, self._optimizer = module is not None, KnownOptimizer(planner.names)
             if optimizer is not None:
                 self._want_names("optimizer=")
@@ -95,7 +96,7 @@ class Compressor:
 
     @property
     def plan(self) -> Plan:
-        """Every tensor's codec, memory and route; print it. Under auto those of now."""
+        """Every tensor's codec, error feedback and route; print it. Under auto, those in use now."""
         return self.queue.plan
 
     @property
@@ -129,34 +130,36 @@ class Compressor:
         epoch: float | None = None,
         reference: float | Tensor | None = None,
     ) -> None:
-        """Tells the control how training goes: call it on every rank, equally often between two steps.
+        """Tells the schedule how training goes: call it on every rank, equally often between two steps.
 
         The next exchange decides by it, on all ranks alike. `loss` is this rank's own loss or any metric, a
         number or a tensor of one element; `reference` is what it should be by now; `lr` and `epoch` must be
-        equal on all ranks. Without a control it does nothing, so that a script may keep the line.
+        equal on all ranks. Without a schedule it does nothing, so a script may keep the line.
 
-        >>> compressor = compress(ddp_model, "topk:0.01", control="guard")           # doctest: +SKIP
+        >>> compressor = compress(ddp_model, "topk:0.01", schedule="guard")           # doctest: +SKIP
         >>> loss.backward(); optimizer.step(); compressor.observe(loss)              # doctest: +SKIP
         """
-        if self.engine.steering.listens:
+        if self.engine.scheduler.listens:
             observation = Observation.of(loss, lr, epoch, reference)
-            steering = self.engine.steering
-            self.queue.worker.submit(lambda: steering.observe(observation), lambda: None)
+            scheduler = self.engine.scheduler
+            self.queue.worker.submit(lambda: scheduler.observe(observation), lambda: None)
+
+    strength = FormerAttribute("compression_level")
 
     @property
-    def strength(self) -> float:
-        """How strong the codec was in the last step, from 0 to 1: 1 without a control."""
-        return self.engine.steering.strength
+    def compression_level(self) -> float:
+        """The compression level of the last step, from 0 to 1: 1 without a schedule."""
+        return self.engine.scheduler.compression_level
 
     @property
     def theta(self) -> float | None:
         """The part of the numbers that is dropped, if the codec drops any and the same of every tensor."""
-        return self.engine.steering.theta
+        return self.engine.scheduler.theta
 
     def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Raises if the optimizer applies momentum to tensors whose memory does (dgc); call it once.
+        """Raises if the optimizer applies momentum where error feedback already does (dgc); call it once.
 
-        Their weight decay gets the memory's momentum, kept in the optimizer's own state. Memories with lr=on
+        Weight decay gets the same momentum there, kept in the optimizer's state. Error feedback with lr=on
         go by this optimizer's learning rates from here on, whoever changes them.
 
         >>> compressor = compress(ddp_model, "dgc:0.001")                             # doctest: +SKIP
@@ -168,9 +171,9 @@ class Compressor:
         self._optimizer.check(optimizer, self.plan)
 
     def param_groups(self, parameters: Iterable[Tensor], *, momentum: float) -> list[dict[str, Any]]:
-        """Groups for torch.optim.SGD: no momentum where the memory applies it (dgc), momentum elsewhere.
+        """Groups for torch.optim.SGD: no momentum where error feedback applies it (dgc), momentum elsewhere.
 
-        Weight decay is given to SGD as ever; where the memory applies momentum, decay gets it too.
+        Pass weight decay to SGD as usual; where error feedback applies momentum, decay gets it too.
         """
         self._want_names("param_groups")
         return self._optimizer.param_groups(parameters, self.plan, momentum)
@@ -274,12 +277,12 @@ class Compressor:
         engine, node, group, layouts = self.engine, self.node, self.group, list[Layout]()
         model = Model.of(module)
         plan_of = plans_of_auto(self.policy, model, nodes)
-        survey = Profiler(engine.group, group, either, self.device, model, layouts)
+        profiler = Profiler(engine.group, group, either, self.device, model, layouts)
         actions = GroupActions(
             engine.group,
             group,
             self.device,
-            survey,
+            profiler,
             self.queue.worker.call,
             switch=lambda text: node.switch(engine, plan_of(text)),
             adopt=lambda text: node.adopt(engine, plan_of(text)),
@@ -288,4 +291,16 @@ class Compressor:
         guard = Safeguard(engine, node, group)
         return AutoSelector(
             autotuner, guard, layouts, lambda: can_pass and not node.owes(engine), about_quality
+        )
+
+
+class Detached:
+    """Stands where the original has its compressor. A copy that is to be compressed gets one of its own."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise PlanError(
+            "this is a copy of a compressed model or of its compressor, and exchanges nothing: call "
+            "compress(copy, ...) if the copy is to be trained with compressed gradients"
         )

@@ -14,6 +14,7 @@ from thinwire.auto.qualities import DENSE, candidates
 from thinwire.clock import PLAN
 from thinwire.codecs.catalog import AUTO
 from thinwire.codecs.codec import CodecLike
+from thinwire.deprecated import former_arguments
 from thinwire.errors import PlanError, ThinwireError
 from thinwire.groups.base import Group
 from thinwire.groups.hierarchy import OFF
@@ -28,7 +29,7 @@ from thinwire.texts import FORMER, read_hierarchy, split_options
 
 # No `from __future__ import annotations` here: DDP compares the annotations of a hook with the real classes.
 CodecChoice = CodecLike | Mapping[str, CodecLike]
-_CODECS_OWN = ("feedback", "route", "schedule")  # what belongs to a codec, and auto chooses with it
+_OF_A_CODEC = ("feedback", "route", "schedule")  # what belongs to a codec, and auto chooses with it
 Hook = Callable[[Compressor, GradBucket], torch.futures.Future[torch.Tensor]]
 
 
@@ -63,6 +64,7 @@ def hook(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Te
     return future
 
 
+@former_arguments(**FORMER)
 def ddp_hook(
     codec: CodecChoice,
     *,
@@ -80,7 +82,6 @@ def ddp_hook(
     """
     model = _uncompiled(model)
     module = model.module if isinstance(model, DistributedDataParallel) else model
-    options = _by_former_names(options)
     link = options.pop("link", None)
     group = _group(process_group, link)
     try:
@@ -103,6 +104,7 @@ def ddp_hook(
     return state, hook
 
 
+@former_arguments(**FORMER)
 def compress(
     model: DistributedDataParallel,
     codec: CodecChoice = AUTO,
@@ -122,8 +124,6 @@ def compress(
     on_drift: str = "raise",
     hierarchy: str | int | None = None,
     total_steps: int | None = None,
-    memory: str | None = None,
-    control: str | None = None,
 ) -> Compressor:
     """Makes a DDP model send compressed gradients; nothing else in the training script changes.
 
@@ -155,14 +155,12 @@ def compress(
     - `optimizer`: what updates the model. `check_optimizer` is called with it, and "auto" goes by it.
     - `total_steps`: how many steps the run has, for options that are a part of it ("dgc:warmup=5%").
     - `seed`: of what codecs draw at random (rounding). The same on all ranks; with it a run can be repeated.
-    - `grad_scaler`: the GradScaler of mixed precision, so that memories know the scale of the gradients.
+    - `grad_scaler`: the GradScaler of mixed precision, whose scale error feedback divides by.
     - `check_every`: steps between two comparisons of the parameters of all ranks (None: 100, 0: never).
       `on_drift`: if they differ: "raise", "warn", or "repair" (all take those of the first rank).
     - `kernels`: which code encodes: None (the fastest here), "reference" (plain torch), or a name that
       `thinwire doctor` lists, such as "cpu-avx2". All give the same bits.
     - `link`: makes thinwire's own traffic as slow as this `Link`, to try out a network that is not there.
-
-    `memory` and `control` are the former names of `feedback` and `schedule`, for one more release.
 
     >>> compressor = compress(ddp_model)                        # doctest: +SKIP
     >>> loss.backward(); optimizer.step()                       # doctest: +SKIP
@@ -194,19 +192,6 @@ def _uncompiled(model: Any) -> Any:
     return getattr(model, "_orig_mod", model)
 
 
-def _by_former_names(options: dict[str, Any]) -> dict[str, Any]:
-    """Options under the names that the engine knows; the former public ones are deprecated."""
-    given = dict(options)
-    for name, former in FORMER.items():
-        value, old = given.pop(name, None), given.pop(former, None)
-        if value is not None and old is not None:
-            raise PlanError(f"{former}= is the former name of {name}=, and both are given: leave it out")
-        if old is not None:
-            warnings.warn(f"{former}= is called {name}= now", DeprecationWarning, stacklevel=4)
-        given[former] = old if value is None else value
-    return given
-
-
 def _asked(codec: CodecChoice, options: dict[str, Any]) -> CodecChoice:
     """The codec without what stands behind "@" in its text, which joins the options."""
     if not isinstance(codec, str):
@@ -219,8 +204,7 @@ def _asked(codec: CodecChoice, options: dict[str, Any]) -> CodecChoice:
                 f"bucket_cap_mb={value} to DistributedDataParallel"
             )
         if options.get(name) is not None:
-            public = next((now for now, former in FORMER.items() if former == name), name)
-            raise PlanError(f'"{codec}": {public}= is given behind @ and as an argument: leave one out')
+            raise PlanError(f'"{codec}": {name}= is given behind @ and as an argument: leave one out')
         options[name] = read_hierarchy(value) if name == "hierarchy" else value
     return text
 
@@ -233,7 +217,7 @@ def _auto(codec: CodecChoice, options: dict[str, Any], module: nn.Module | None)
         if options.get("hierarchy") is None:
             options["hierarchy"] = OFF
         return codec
-    given = [name for name in _CODECS_OWN if options.get(FORMER.get(name, name)) is not None]
+    given = [name for name in _OF_A_CODEC if options.get(name) is not None]
     if given:
         raise PlanError(f'{given[0]}= belongs to a codec, and codec="auto" chooses those: leave it out')
     if module is None:
@@ -267,7 +251,7 @@ def _check_nameless(policy: Policy) -> None:
             f'rules by name ("{policy.rules[0][0]}") need parameter names: pass model= to ddp_hook'
         )
     unknown = [word for word in ("last", "embedding") if word in policy.keep_dense]
-    if unknown and not policy.rest.gentle:
+    if unknown and not policy.rest.near_lossless:
         warnings.warn(
             f"ddp_hook without model= cannot tell which tensors are {' or '.join(unknown)}: they are "
             'compressed too. Pass model=, or keep_dense=("vector", "small") if that is what you want',

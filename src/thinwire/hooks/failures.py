@@ -34,44 +34,42 @@ def explain(error: Exception, operation: str, group: Group) -> Exception:
     if isinstance(error, PeerError) and operation == CONNECT:
         return error
     own = operation not in _ON_THE_WIRE or not isinstance(error, RuntimeError)  # what backends raise
-    confessions = group.confess(FailureReport(operation, f"{type(error).__name__}: {error}", own))
+    failures = group.report_failure(FailureReport(operation, f"{type(error).__name__}: {error}", own))
     if own:
         return error
-    explained = PeerError(_sentence(confessions, operation, group))
+    explained = PeerError(_sentence(failures, operation, group))
     explained.__cause__ = error
     return explained
 
 
-def _sentence(confessions: Mapping[int, FailureReport | None], operation: str, group: Group) -> str:
+def _sentence(failures: Mapping[int, FailureReport | None], operation: str, group: Group) -> str:
     spoken = [
-        (rank, confession)
-        for rank, confession in sorted(confessions.items())
-        if confession is not None and confession.own
+        (rank, failure) for rank, failure in sorted(failures.items()) if failure is not None and failure.own
     ]
-    for rank, confession in spoken:
-        if confession.operation not in (LEFT, ABSENT):
+    for rank, failure in spoken:
+        if failure.operation not in (LEFT, ABSENT):
             named = group.global_rank(rank)
-            return f'rank {named} failed in operation "{confession.operation}": {confession.text}'
+            return f'rank {named} failed in operation "{failure.operation}": {failure.text}'
     failed = f'exchange failed in operation "{operation}"'
     advice = "look at the log of that worker, then restart the job from its last checkpoint"
-    gone = [rank for rank, confession in confessions.items() if confession is None]
+    gone = [rank for rank, failure in failures.items() if failure is None]
     if gone:
         return f"{failed}: {_ranks(gone, group)} closed the connection or died; {advice}"
     absent = group.absent()
     if absent and (operation == ROLL_CALL or any(said.operation == ABSENT for _, said in spoken)):
         return _absence(*absent, group)
-    silent = set(range(group.size)) - set(confessions)
-    waited = any(confession is not None and confession.waited for confession in confessions.values())
+    silent = set(range(group.size)) - set(failures)
+    waited = any(failure is not None and failure.waited for failure in failures.values())
     if not (silent and waited):  # else who left had done its part, for its connections did not fail
-        for rank, confession in spoken:
+        for rank, failure in spoken:
             named = group.global_rank(rank)
-            return f"{failed}: rank {named} takes part no more ({confession.text}); {_STEPS}"
+            return f"{failed}: rank {named} takes part no more ({failure.text}); {_STEPS}"
     if silent:
         return f"{failed}: no sign of life from {_ranks(silent, group)}; {advice}"
-    unreached = [rank for rank, confession in confessions.items() if confession is UNREACHED]
+    unreached = [rank for rank, failure in failures.items() if failure is UNREACHED]
     if 0 < len(unreached) < max(2, group.size - 1):  # if nobody was reached that is a firewall, not a fault
         return f"{failed}: no sign of life from {_ranks(unreached, group)} since the start; {advice}"
-    mine = confessions[group.rank]
+    mine = failures[group.rank]
     return (
         f"{failed} although all {group.size} ranks are alive: {mine.text if mine else ''}; "
         "a link broke or was too slow for the group's timeout"

@@ -16,7 +16,7 @@ from thinwire.auto import qualities
 from thinwire.errors import PlanError
 from thinwire.feedback.base import RATES_WAY_OUT
 from thinwire.feedback.momentum import MomentumOptions
-from thinwire.feedback.table import memory_name, memory_options
+from thinwire.feedback.table import feedback_name, feedback_options
 from thinwire.plans.plan import Plan
 
 
@@ -48,16 +48,16 @@ def refuse_unknown_rates() -> None:
 
 WAY_OUT = (
     "use torch.optim.SGD(compressor.param_groups(model.parameters(), momentum=0.9), ...), which gives "
-    'momentum to the other tensors only, or memory="residual"'
+    'momentum to the other tensors only, or feedback="residual"'
 )
 
 
 def corrected(plan: Plan) -> dict[str, MomentumOptions]:
     """The tensors whose memory applies momentum, and how it does."""
     return {
-        entry.spec.name: memory_options(entry.memory)
+        entry.spec.name: feedback_options(entry.feedback)
         for entry in plan.entries
-        if memory_name(entry.memory) == "momentum"
+        if feedback_name(entry.feedback) == "momentum"
     }
 
 

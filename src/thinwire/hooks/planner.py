@@ -24,14 +24,14 @@ class Planner:
         module: nn.Module | None,
         hierarchy: Hierarchy,
         *,
-        memory: str | None,
+        feedback: str | None,
         route: str | None,
-        control: str | None,
+        schedule: str | None,
     ) -> None:
         self._policy, self._nodes, self._per_node = policy, hierarchy.num_nodes, hierarchy.per_node
-        self._options = {"memory": memory, "route": route, "control": control}
+        self._options = {"feedback": feedback, "route": route, "schedule": schedule}
         if module is None:
-            self.asked = Plan.empty(policy, self._nodes, control, self._per_node)
+            self.asked = Plan.empty(policy, self._nodes, schedule, self._per_node)
         else:
             self.asked = self._plan(Model.of(module))
         self._whole = module is not None

@@ -88,7 +88,7 @@ class Safeguard:
         finite = is_finite(bucket.buffer)
         self._engine.take_back(bucket.layout, finite)
         if finite and owed:
-            self._engine.leftover.drop()
+            self._engine.pending_residual.drop()
         elif finite:
             self.flawed = True
 

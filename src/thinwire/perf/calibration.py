@@ -15,7 +15,7 @@ from typing import Any
 
 from thinwire.errors import LabError
 from thinwire.kernels import backends
-from thinwire.perf.link import LinkModel, Pace
+from thinwire.perf.link import LinkModel, Timing
 from thinwire.perf.network import Device
 
 
@@ -59,7 +59,7 @@ class CodecSpeed:
     payload: float = 0.0
     finish: float = 0.0  # behind the last part: the inverse of stages that need the whole lane
     tensor: float = 0.0  # seconds a tensor: a loop over them
-    parcel: float = 0.0  # seconds a part of a lane: calls, buffers
+    part: float = 0.0  # seconds a part of a lane: calls, buffers
 
     @property
     def an_element(self) -> float:
@@ -203,7 +203,7 @@ class Calibration:
     """The link of a group, and codec speeds while all its workers run. The same numbers on all ranks.
 
     `contends` is that of `perf.device.Device`: of a second of codec work beside the backward pass, the
-    seconds by which that pass is held up; the link's paces say the same of travel. `speeds` go by the keys
+    seconds by which that pass is held up; the link's timings say the same of travel. `speeds` go by the keys
     of `perf.wire.speed_key`.
     """
 
@@ -254,7 +254,7 @@ class Calibration:
             "world": self.world,
             "machine": self.machine,
             "made_s": self.made_s,
-            "link": {**asdict(self.link), "paces": [pace.to_json() for pace in self.link.paces]},
+            "link": {**asdict(self.link), "timings": [timing.to_json() for timing in self.link.timings]},
             "speeds": {key: asdict(speed) for key, speed in self.speeds.items()},
             "contends": self.contends,
         }
@@ -265,13 +265,14 @@ class Calibration:
             raise LabError(
                 f"a calibration of version {made.get('version')}, and this is version {VERSION}: measure anew"
             )
-        link = {**made["link"], "paces": tuple(map(Pace.from_json, made["link"]["paces"]))}
+        link = dict(made["link"])
+        timings = link.pop("timings" if "timings" in link else "paces")  # the key before 0.3
         return cls(
-            LinkModel(**link),
+            LinkModel(**link, timings=tuple(map(Timing.from_json, timings))),
             int(made["world"]),
             str(made["machine"]),
             float(made["made_s"]),
-            {str(key): CodecSpeed(**speed) for key, speed in made["speeds"].items()},
+            {str(key): _speed(speed) for key, speed in made["speeds"].items()},
             float(made["contends"]),
         )
 
@@ -279,13 +280,19 @@ class Calibration:
         link = self.link
         lines = [f"{self.world} workers: {1e6 * link.latency_s:,.0f} us, {link.bytes_per_s / 1e6:,.1f} MB/s"]
         lines += [
-            f"{pace.kind}: {1e6 * pace.latency_s:,.0f} us ({1e6 * pace.busy.latency_s:,.0f} while workers "
-            f"compute), then {pace.bytes_per_s / 1e6:,.1f} MB/s ({pace.busy.bytes_per_s / 1e6:,.1f})"
-            for pace in self.link.paces
+            f"{timing.kind}: {1e6 * timing.latency_s:,.0f} us ({1e6 * timing.busy.latency_s:,.0f} while "
+            "workers compute), "
+            f"then {timing.bytes_per_s / 1e6:,.1f} MB/s ({timing.busy.bytes_per_s / 1e6:,.1f})"
+            for timing in self.link.timings
         ]
         lines += [
             f"{key}: {1e9 * speed.an_element:.3f} ns an element, {1e6 * speed.tensor:.0f} us a tensor, "
-            f"{1e6 * speed.parcel:.0f} us a call"
+            f"{1e6 * speed.part:.0f} us a call"
             for key, speed in self.speeds.items()
         ]
         return "\n".join([*lines, f"of a second of codec work the backward pass loses {self.contends:.2f} s"])
+
+
+def _speed(made: Mapping[str, float]) -> CodecSpeed:
+    """Reads a codec's speed; its last field was called "parcel" before 0.3."""
+    return CodecSpeed(**{"part" if name == "parcel" else name: value for name, value in made.items()})

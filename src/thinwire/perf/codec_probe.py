@@ -82,12 +82,12 @@ def probe_codecs(
     ]
     window_s = seconds / (len(jobs) * 3)
     names: list[str] = []
-    numbers: list[float] = []
+    values: list[float] = []
     for codec, route in jobs:
         for key, timed in _codec(group, device, codec, route, numel, window_s).items():
             names.append(key)
-            numbers += _coefficients(timed)
-    agreed = medians(group, [*numbers, _contends(group, device)], device)
+            values += _coefficients(timed)
+    agreed = medians(group, [*values, _contends(group, device)], device)
     width = len(agreed) // max(1, len(names))
     rows = [agreed[k * width : (k + 1) * width] for k in range(len(names))]
     return {name: _speed(row) for name, row in zip(names, rows, strict=True)}, agreed[-1]
@@ -104,8 +104,8 @@ def _coefficients(timed: Sequence[Timed]) -> list[float]:
 
 
 def _speed(row: Sequence[float]) -> CodecSpeed:
-    prepare, encode, merge, decode, tensor, parcel = row
-    return CodecSpeed(prepare, encode, merge=merge, decode=decode, tensor=tensor, parcel=parcel)
+    prepare, encode, merge, decode, tensor, part = row
+    return CodecSpeed(prepare, encode, merge=merge, decode=decode, tensor=tensor, part=part)
 
 
 def _codec(

@@ -33,7 +33,7 @@ SMALL_BYTES = 16384  # at most so many bytes a worker go straight to every peer 
 
 
 @dataclass(frozen=True)
-class Act:
+class Collective:
     """A collective: what is done, and its bytes: a worker's own (gather), else those of the whole buffer."""
 
     kind: str
@@ -41,7 +41,7 @@ class Act:
 
 
 @dataclass(frozen=True)
-class Parcel:
+class PartTraffic:
     """Elements of a message that one codec codes; `remembers`: what it does not send is held back.
 
     `key` is the name under which a probe measures it: codec, phase, and whether sums are made on the way.
@@ -58,9 +58,9 @@ class Parcel:
 class Message:
     """Parcels that travel together: out, and if sums are made on the way, back."""
 
-    parcels: tuple[Parcel, ...]
-    out: Act
-    back: Act | None = None
+    parts: tuple[PartTraffic, ...]
+    out: Collective
+    back: Collective | None = None
 
     @property
     def gathers(self) -> bool:
@@ -68,7 +68,7 @@ class Message:
         return self.out.kind == ALL_GATHER
 
     @property
-    def acts(self) -> Iterator[Act]:
+    def calls(self) -> Iterator[Collective]:
         yield self.out
         if self.back is not None:
             yield self.back
@@ -79,15 +79,15 @@ class BucketTraffic:
     """One bucket: what is agreed on first, then messages; those of one route follow each other closely."""
 
     numel: int
-    agree: tuple[Act, ...]
+    agree: tuple[Collective, ...]
     routes: tuple[tuple[Message, ...], ...]
 
     @property
-    def acts(self) -> Iterator[Act]:
+    def calls(self) -> Iterator[Collective]:
         yield from self.agree
         for messages in self.routes:
             for message in messages:
-                yield from message.acts
+                yield from message.calls
 
 
 @dataclass(frozen=True)
@@ -130,40 +130,40 @@ def broadcast(topology: Topology, nbytes: float) -> float:
     return (topology.workers - 1) * hop(topology, 0) + nbytes / _slowest(topology)
 
 
-def inside_acts(nbytes: int) -> tuple[Act, Act]:
+def inside_calls(nbytes: int) -> tuple[Collective, Collective]:
     """What happens inside a node before and behind the exchange of leaders: its mean, and the mean of all."""
-    return Act(ORDERED, nbytes), Act(BROADCAST, nbytes)
+    return Collective(ORDERED, nbytes), Collective(BROADCAST, nbytes)
 
 
-def seconds(topology: Topology, act: Act) -> float:
+def seconds(topology: Topology, call: Collective) -> float:
     """An act of the engine, as its group does it: short messages go straight to every peer."""
     p = topology.workers
     if p == 1:
         return 0.0
-    if act.kind == ORDERED:
-        return sum(seconds(topology, half) for half in _halves(act, p))
-    done = _as_done(act, p)
-    pace = topology.link.pace(done.kind)
-    if pace is not None:
-        return pace.seconds(done.nbytes)
+    if call.kind == ORDERED:
+        return sum(seconds(topology, half) for half in _halves(call, p))
+    done = _as_done(call, p)
+    timing = topology.link.timing(done.kind)
+    if timing is not None:
+        return timing.seconds(done.nbytes)
     return _FORMULAS[done.kind](topology, done.nbytes)
 
 
-def held_up(topology: Topology, act: Act, wire_contends: float) -> float:
+def held_up(topology: Topology, call: Collective, wire_contends: float) -> float:
     """Seconds by which an act holds up the backward pass beside it: as measured, else a share of its time."""
-    if act.kind == ORDERED and topology.workers > 1:
-        return sum(held_up(topology, half, wire_contends) for half in _halves(act, topology.workers))
-    done = _as_done(act, topology.workers)
-    pace = topology.link.pace(done.kind)
-    lost = None if pace is None or topology.workers == 1 else pace.lost
-    return wire_contends * seconds(topology, act) if lost is None else lost.seconds(done.nbytes)
+    if call.kind == ORDERED and topology.workers > 1:
+        return sum(held_up(topology, half, wire_contends) for half in _halves(call, topology.workers))
+    done = _as_done(call, topology.workers)
+    timing = topology.link.timing(done.kind)
+    lost = None if timing is None or topology.workers == 1 else timing.lost
+    return wire_contends * seconds(topology, call) if lost is None else lost.seconds(done.nbytes)
 
 
-def sent_bytes(act: Act, workers: int) -> int:
+def sent_bytes(call: Collective, workers: int) -> int:
     """What one worker sends in an act: the same rules as the engine's groups, which is tested."""
-    if act.kind == ORDERED:
-        return sum(sent_bytes(half, workers) for half in _halves(act, workers))
-    done = _as_done(act, workers)
+    if call.kind == ORDERED:
+        return sum(sent_bytes(half, workers) for half in _halves(call, workers))
+    done = _as_done(call, workers)
     if done.kind in (ALL_REDUCE, ALL_REDUCE_HALF):
         return 2 * (workers - 1) * done.nbytes // workers
     if done.kind == ALL_TO_ALL:
@@ -180,19 +180,19 @@ _FORMULAS = {
 }
 
 
-def _as_done(act: Act, workers: int) -> Act:
+def _as_done(call: Collective, workers: int) -> Collective:
     """The collective that a group makes of an act: short messages go straight to every peer."""
-    if act.kind == ALL_REDUCE_MAX and act.nbytes > SMALL_BYTES:
-        return Act(ALL_REDUCE, act.nbytes)
-    if act.kind in (ALL_GATHER, ALL_REDUCE_MAX) and act.nbytes <= SMALL_BYTES:
-        return Act(ALL_TO_ALL, workers * act.nbytes)
-    return act
+    if call.kind == ALL_REDUCE_MAX and call.nbytes > SMALL_BYTES:
+        return Collective(ALL_REDUCE, call.nbytes)
+    if call.kind in (ALL_GATHER, ALL_REDUCE_MAX) and call.nbytes <= SMALL_BYTES:
+        return Collective(ALL_TO_ALL, workers * call.nbytes)
+    return call
 
 
-def _halves(act: Act, workers: int) -> tuple[Act, Act]:
+def _halves(call: Collective, workers: int) -> tuple[Collective, Collective]:
     """A sum in rank order: every worker gets the share that it owns (whole floats), then all get all sums."""
-    share = 4 * -(-act.nbytes // (4 * workers))
-    return Act(ALL_TO_ALL, share * workers), Act(ALL_GATHER, share)
+    share = 4 * -(-call.nbytes // (4 * workers))
+    return Collective(ALL_TO_ALL, share * workers), Collective(ALL_GATHER, share)
 
 
 def _slowest(topology: Topology) -> float:

@@ -114,12 +114,12 @@ def _keys(codecs: Sequence[str], buckets: tuple[Bucket, ...], world: int) -> fro
     """What must have been measured: the codecs of all parcels, phases of next to no steps left out."""
     able = [codec for codec in codecs if codec != DDP and refusal(codec, buckets, world) is None]
     return frozenset(
-        parcel.key
+        part.key
         for codec in able
         for phase in traffic(codec, buckets, world)
         if phase.share >= RARE
         for bucket in phase.buckets
         for messages in bucket.routes
         for message in messages
-        for parcel in message.parcels
+        for part in message.parts
     )

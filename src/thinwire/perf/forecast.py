@@ -9,7 +9,7 @@ from functools import cached_property
 
 from thinwire.perf import collectives
 from thinwire.perf.calibration import CodecSpeed, Speeds
-from thinwire.perf.collectives import BucketTraffic, Message, Parcel, Traffic
+from thinwire.perf.collectives import BucketTraffic, Message, PartTraffic, Traffic
 from thinwire.perf.link import Topology
 from thinwire.perf.network import BUCKET_MB, Bucket, Compute, Device, Network, compute_of, ddp_buckets
 
@@ -135,11 +135,13 @@ def step_times(
     now = done = 0.0  # since the backward pass began; seconds of it that are done
     for bucket, slower in zip(buckets, company, strict=True):
         now, done = now + max(0.0, bucket.ready - done), max(done, bucket.ready)
-        pace = max(0.0, 1 - slower.lost_s / slower.taken_s) if slower.taken_s else 1.0  # of the backward pass
+        timing = (
+            max(0.0, 1 - slower.lost_s / slower.taken_s) if slower.taken_s else 1.0
+        )  # of the backward pass
         left = max(0.0, backward_s - done)
-        spent = min(slower.taken_s, left / pace if pace else math.inf)
+        spent = min(slower.taken_s, left / timing if timing else math.inf)
         rest = 1 - spent / slower.taken_s if slower.taken_s else 1.0  # of the bucket, when that pass is over
-        now, done = now + spent + rest * bucket.taken_s, done + pace * spent
+        now, done = now + spent + rest * bucket.taken_s, done + timing * spent
     step_s = forward_s + now + max(0.0, backward_s - done)
     codec_s = sum(bucket.codec_s for bucket in buckets)
     return StepTimes(forward_s + backward_s, codec_s, sum(bucket.wire_s for bucket in buckets), step_s)
@@ -286,8 +288,8 @@ def _phase(traffic: Traffic, setting: Setting, topology: Topology, way: str) -> 
         for bucket, times in zip(traffic.buckets, buckets, strict=True)
     ]
     times = step_times(compute.forward_s, compute.backward_s, buckets, beside)
-    acts = (act for bucket in traffic.buckets for act in bucket.acts)
-    sent = sum(collectives.sent_bytes(act, topology.workers) for act in acts)
+    calls = (call for bucket in traffic.buckets for call in bucket.calls)
+    sent = sum(collectives.sent_bytes(call, topology.workers) for call in calls)
     return Phase(traffic.phase, traffic.share, times, sent)
 
 
@@ -304,13 +306,13 @@ def _beside(
     """
     topology, inside = quiet
     contends, wire_contends = speeds.device.contends, speeds.device.wire_contends
-    if not topology.link.paces:
+    if not topology.link.timings:
         return Beside.shared(alone, contends, wire_contends)
     busy = bucket_times(bucket, alone.ready, crowded[0], speeds, crowded[1]).stretched(1 + contends, 1.0)
-    lost = sum(collectives.held_up(topology, act, wire_contends) for act in bucket.acts)
+    lost = sum(collectives.held_up(topology, call, wire_contends) for call in bucket.calls)
     if inside is not None:
-        acts = collectives.inside_acts(4 * bucket.numel)
-        lost += sum(collectives.held_up(inside, act, wire_contends) for act in acts)
+        calls = collectives.inside_calls(4 * bucket.numel)
+        lost += sum(collectives.held_up(inside, call, wire_contends) for call in calls)
     return Beside(busy.taken_s, min(busy.taken_s, contends * alone.codec_s + lost))
 
 
@@ -318,20 +320,20 @@ def bucket_times(
     bucket: BucketTraffic, ready_s: float, topology: Topology, speeds: Speeds, inside: Topology | None = None
 ) -> BucketTimes:
     """Seconds of a bucket's stages; `inside`: the workers of a node, whose raw sums leaders exchange."""
-    parcels = [
-        (parcel, _speed(parcel, speeds, message.back is not None))
+    parts = [
+        (part, _speed(part, speeds, message.back is not None))
         for messages in bucket.routes
         for message in messages
-        for parcel in message.parcels
+        for part in message.parts
     ]
     alone = topology.workers == 1
-    there, back = collectives.inside_acts(4 * bucket.numel)
+    there, back = collectives.inside_calls(4 * bucket.numel)
     return BucketTimes(
         ready_s,
         () if alone else tuple(tuple(_part(m, topology, speeds) for m in ms) for ms in bucket.routes),
-        prepare=0.0 if alone else sum(_before(parcel, speed) for parcel, speed in parcels),
-        agree=sum(collectives.seconds(topology, act) for act in bucket.agree),
-        finish=0.0 if alone else sum(speed.finish * parcel.numel for parcel, speed in parcels),
+        prepare=0.0 if alone else sum(_before(part, speed) for part, speed in parts),
+        agree=sum(collectives.seconds(topology, call) for call in bucket.agree),
+        finish=0.0 if alone else sum(speed.finish * part.numel for part, speed in parts),
         before=0.0 if inside is None else collectives.seconds(inside, there),
         after=0.0 if inside is None else collectives.seconds(inside, back),
     )
@@ -339,7 +341,7 @@ def bucket_times(
 
 def _part(message: Message, topology: Topology, speeds: Speeds) -> PartTimes:
     sharded = message.back is not None
-    each = [(_speed(parcel, speeds, sharded), parcel.numel) for parcel in message.parcels]
+    each = [(_speed(part, speeds, sharded), part.numel) for part in message.parts]
     payloads = topology.workers if message.gathers else 0
     back = None if message.back is None else collectives.seconds(topology, message.back)
     return PartTimes(
@@ -352,10 +354,10 @@ def _part(message: Message, topology: Topology, speeds: Speeds) -> PartTimes:
     )
 
 
-def _speed(parcel: Parcel, speeds: Speeds, sharded: bool = False) -> CodecSpeed:
-    return speeds.of(parcel.codec, parcel.remembers, sharded, parcel.key)
+def _speed(part: PartTraffic, speeds: Speeds, sharded: bool = False) -> CodecSpeed:
+    return speeds.of(part.codec, part.remembers, sharded, part.key)
 
 
-def _before(parcel: Parcel, speed: CodecSpeed) -> float:
+def _before(part: PartTraffic, speed: CodecSpeed) -> float:
     """What comes before ranks agree; what every call and every tensor costs is counted here."""
-    return speed.prepare * parcel.numel + speed.tensor * parcel.num_tensors + speed.parcel
+    return speed.prepare * part.numel + speed.tensor * part.num_tensors + speed.part

@@ -19,7 +19,7 @@ STEEPEST = 8.0  # beyond the longest act: times its own bytes per second
 
 
 @dataclass(frozen=True)
-class Pace:
+class Timing:
     """Seconds by bytes of an act, straight lines between what was measured and on beyond the last.
 
     Where processors move the bytes no single latency and bandwidth describes all collectives: a ring of
@@ -29,7 +29,7 @@ class Pace:
     `busy_s` is the same while all workers compute: an act then waits for its turns on the cores. `lost_s` is
     how long it holds up what they compute. Empty: nobody looked, an act takes what it takes alone.
 
-    >>> Pace("all_reduce", (1000, 2000), (0.5, 1.0)).seconds(4000)
+    >>> Timing("all_reduce", (1000, 2000), (0.5, 1.0)).seconds(4000)
     2.0
     """
 
@@ -42,11 +42,11 @@ class Pace:
     def __post_init__(self) -> None:
         if not self.nbytes or len(self.nbytes) != len(self.taken_s):
             raise LabError(
-                f"pace of {self.kind}: {len(self.nbytes)} sizes and {len(self.taken_s)} times must be "
+                f"timing of {self.kind}: {len(self.nbytes)} sizes and {len(self.taken_s)} times must be "
                 "equally many, and at least one"
             )
         if list(self.nbytes) != sorted(set(self.nbytes)) or min(self.taken_s) < 0:
-            raise LabError(f"pace of {self.kind}: sizes must grow and times be 0 or above: measure anew")
+            raise LabError(f"timing of {self.kind}: sizes must grow and times be 0 or above: measure anew")
 
     @classmethod
     def of(
@@ -56,7 +56,7 @@ class Pace:
         taken_s: Sequence[float],
         busy_s: Sequence[float] = (),
         lost_s: Sequence[float] = (),
-    ) -> Pace:
+    ) -> Timing:
         """From measurements; more bytes never take less time, and company never saves any, noise or not."""
         alone = _rising(taken_s)
         busy = _rising([max(pair) for pair in zip(busy_s, alone, strict=False)])
@@ -64,12 +64,12 @@ class Pace:
         return cls(kind, tuple(nbytes), alone, busy, lost)
 
     @property
-    def busy(self) -> Pace:
+    def busy(self) -> Timing:
         """How long acts take while all workers compute."""
         return replace(self, taken_s=self.busy_s or self.taken_s, busy_s=(), lost_s=())
 
     @property
-    def lost(self) -> Pace | None:
+    def lost(self) -> Timing | None:
         """How long acts hold up what workers compute, if that was measured."""
         return replace(self, taken_s=self.lost_s, busy_s=(), lost_s=()) if self.lost_s else None
 
@@ -92,10 +92,10 @@ class Pace:
             return reached
         return min(reached, (self.nbytes[-1] - self.nbytes[-2]) / (self.taken_s[-1] - self.taken_s[-2]))
 
-    def scaled(self, factor: float) -> Pace:
+    def scaled(self, factor: float) -> Timing:
         """The same acts, each taking so many times as long."""
         times = (tuple(factor * s for s in values) for values in (self.taken_s, self.busy_s, self.lost_s))
-        return Pace(self.kind, self.nbytes, *times)
+        return Timing(self.kind, self.nbytes, *times)
 
     def seconds(self, nbytes: float) -> float:
         if nbytes <= self.nbytes[0]:
@@ -111,7 +111,7 @@ class Pace:
         return {"kind": self.kind, "nbytes": list(self.nbytes), **times}
 
     @classmethod
-    def from_json(cls, made: Mapping[str, Any]) -> Pace:
+    def from_json(cls, made: Mapping[str, Any]) -> Timing:
         times = (tuple(map(float, made[name])) for name in ("taken_s", "busy_s", "lost_s"))
         return cls(str(made["kind"]), tuple(map(int, made["nbytes"])), *times)
 
@@ -145,7 +145,9 @@ class LinkModel:
     message_s: float = 0.0
     source: str = "given"
     burst_bytes: float = 0.0  # that a worker may send at once at a higher speed (a token bucket), as observed
-    paces: tuple[Pace, ...] = ()  # whole collectives of one group, as measured: they go before the formulas
+    timings: tuple[
+        Timing, ...
+    ] = ()  # whole collectives of one group, as measured: they go before the formulas
 
     def __post_init__(self) -> None:
         if not self.bytes_per_s > 0:
@@ -153,14 +155,14 @@ class LinkModel:
         if not (0 <= self.latency_s < math.inf and 0 <= self.message_s < math.inf):
             raise LabError(f"link {self.name}: latency_s and message_s must be 0 or above, and finite")
 
-    def pace(self, kind: str) -> Pace | None:
+    def timing(self, kind: str) -> Timing | None:
         """How long a kind of act takes here, if that was measured."""
-        return next((pace for pace in self.paces if pace.kind == kind), None)
+        return next((timing for timing in self.timings if timing.kind == kind), None)
 
     @property
     def busy(self) -> LinkModel:
         """The link while all workers compute; the same if that was not measured."""
-        return replace(self, paces=tuple(pace.busy for pace in self.paces))
+        return replace(self, timings=tuple(timing.busy for timing in self.timings))
 
     def scaled(self, factor: float) -> LinkModel:
         """The link on which everything takes so many times as long."""
@@ -169,7 +171,7 @@ class LinkModel:
             latency_s=factor * self.latency_s,
             bytes_per_s=self.bytes_per_s / factor,
             message_s=factor * self.message_s,
-            paces=tuple(pace.scaled(factor) for pace in self.paces),
+            timings=tuple(timing.scaled(factor) for timing in self.timings),
         )
 
     def message(self, nbytes: float) -> float:

@@ -16,7 +16,7 @@ from torch import Tensor
 from thinwire.groups.base import SMALL_BYTES, Group, Pending
 from thinwire.perf.calibration import Calibration, machine_kind
 from thinwire.perf.collectives import ALL_GATHER, ALL_REDUCE, ALL_REDUCE_HALF, ALL_TO_ALL, BROADCAST
-from thinwire.perf.link import LinkModel, Pace
+from thinwire.perf.link import LinkModel, Timing
 from thinwire.perf.probing import (
     CPU,
     Chore,
@@ -98,10 +98,12 @@ def probe_link(
     refuse_one(group)
     barrier(group, device)
     speed = _flood(group, device, clock)
-    paces = tuple(_pace(group, device, kind, seconds / len(kinds), company, speed, clock) for kind in kinds)
+    timings = tuple(
+        _timing(group, device, kind, seconds / len(kinds), company, speed, clock) for kind in kinds
+    )
     (made_s,) = medians(group, [time.time()], device)
     machine = first_bytes(group, machine_kind().encode(), device).decode()
-    link = replace(_link(paces, group.size), burst_bytes=speed.burst_bytes)
+    link = replace(_link(timings, group.size), burst_bytes=speed.burst_bytes)
     return Calibration(link, group.size, machine, made_s)
 
 
@@ -127,8 +129,8 @@ def _flood(group: Group, device: torch.device, clock: Clock) -> _Speed:
     taken: list[float] = []
 
     def send(size: int) -> float:
-        acts = _Acts(group, device, ALL_REDUCE, _act_bytes(ALL_REDUCE, size, group.size), clock)
-        taken.extend(largest(group, [max(1e-9, acts.act())], device))
+        calls = _Calls(group, device, ALL_REDUCE, _call_bytes(ALL_REDUCE, size, group.size), clock)
+        taken.extend(largest(group, [max(1e-9, calls.call())], device))
         sent.append(size)
         return size / taken[-1]
 
@@ -148,12 +150,14 @@ def _flood(group: Group, device: torch.device, clock: Clock) -> _Speed:
     return _Speed(short_s, rate, size, burst if burst > NOISE * sum(sent) else 0.0)
 
 
-def _link(paces: tuple[Pace, ...], world: int) -> LinkModel:
+def _link(timings: tuple[Timing, ...], world: int) -> LinkModel:
     """The plain link whose ring all-reduce and straight messages take as long as those measured."""
-    ring, straight = paces[0], next(pace for pace in paces if pace.kind == ALL_TO_ALL)
+    ring, straight = timings[0], next(timing for timing in timings if timing.kind == ALL_TO_ALL)
     bytes_per_s = 2 * (world - 1) / world * ring.bytes_per_s
     latency = max(straight.latency_s, ring.latency_s / (2 * (world - 1)))
-    return LinkModel("measured", latency, bytes_per_s, source="measured over the group itself", paces=paces)
+    return LinkModel(
+        "measured", latency, bytes_per_s, source="measured over the group itself", timings=timings
+    )
 
 
 def _sizes(speed: _Speed, seconds: float) -> list[int]:
@@ -163,20 +167,20 @@ def _sizes(speed: _Speed, seconds: float) -> list[int]:
     return [*(size for size in SENT_BYTES if 2 * size < longest), longest]
 
 
-def _pace(
+def _timing(
     group: Group, device: torch.device, kind: str, seconds: float, company: bool, speed: _Speed, clock: Clock
-) -> Pace:
+) -> Timing:
     """Acts of growing size, alone and in company."""
-    listed = (_act_bytes(kind, sent, group.size) for sent in _sizes(speed, seconds))
+    listed = (_call_bytes(kind, sent, group.size) for sent in _sizes(speed, seconds))
     sizes = list(dict.fromkeys(listed))
     taken = [_timed(group, device, kind, size, seconds / 6 / len(sizes), clock) for size in sizes]
-    beyond = _act_bytes(kind, speed.sent_bytes, group.size)
+    beyond = _call_bytes(kind, speed.sent_bytes, group.size)
     if beyond > sizes[-1]:  # short acts may all pass as bursts: long ones go on at the speed of the flood
         more_s = _KINDS[kind].sent(group.size) * (beyond - sizes[-1]) / speed.bytes_per_s
         sizes.append(beyond)
         taken.append(taken[-1] + more_s)
     if device.type == "cuda" or not company:  # the processors of a GPU do not move the bytes
-        return Pace.of(kind, sizes, taken)
+        return Timing.of(kind, sizes, taken)
     chore = Chore()
     alone = _rate(group, chore)
     pairs: list[tuple[float, float]] = []
@@ -188,10 +192,10 @@ def _pace(
         else:  # it would take too long: as many times what it takes alone as the size before
             pairs.append((scale * busy_s, scale * lost_s))
     busy, lost = zip(*pairs, strict=True)
-    return Pace.of(kind, sizes, taken, busy, lost)
+    return Timing.of(kind, sizes, taken, busy, lost)
 
 
-def _act_bytes(kind: str, sent: int, world: int) -> int:
+def _call_bytes(kind: str, sent: int, world: int) -> int:
     """The act in which a worker sends so much; whole floats a rank, and no all-gather that goes straight."""
     size = int(sent / _KINDS[kind].sent(world))
     least = SMALL_BYTES + 1 if kind == ALL_GATHER else 1
@@ -199,7 +203,7 @@ def _act_bytes(kind: str, sent: int, world: int) -> int:
     return unit * math.ceil(max(size, least) / unit)
 
 
-class _Acts:
+class _Calls:
     """Acts of one kind and size, one behind the other."""
 
     def __init__(
@@ -211,7 +215,7 @@ class _Acts:
         room = size * (group.size if kind == ALL_GATHER else 1)
         self.room = torch.empty(room, dtype=torch.uint8, device=device)
 
-    def act(self) -> float:
+    def call(self) -> float:
         start = self.clock()
         self.kind.start(self.group, self.buffer, self.room).wait()
         synchronize(self.device)
@@ -220,14 +224,14 @@ class _Acts:
 
 def _timed(group: Group, device: torch.device, kind: str, size: int, seconds: float, clock: Clock) -> float:
     """The median act of so many bytes; what all ranks found out so far says how often it is repeated."""
-    acts = _Acts(group, device, kind, size, clock)
+    calls = _Calls(group, device, kind, size, clock)
     barrier(group, device)
-    (first,) = largest(group, [acts.act()], device)
+    (first,) = largest(group, [calls.call()], device)
     if first > ENOUGH_S:
         return first
     repeats = max(MIN_REPEATS, min(MAX_REPEATS, int(seconds / max(first, 1e-6))))
     barrier(group, device)
-    return largest(group, [statistics.median(acts.act() for _ in range(repeats))], device)[0]
+    return largest(group, [statistics.median(calls.call() for _ in range(repeats))], device)[0]
 
 
 def _rate(group: Group, chore: Chore) -> float:
@@ -244,11 +248,11 @@ def _in_company(
 
     Where workers share cores a short act may take a hundred times as long as alone: a few say how many fit.
     """
-    acts = _Acts(group, CPU, kind, size)
+    calls = _Calls(group, CPU, kind, size)
 
     def beside(repeats: int) -> tuple[float, float]:
         barrier(group)
-        taken_s, whole_s, rounds = chore.beside(lambda: [acts.act() for _ in range(repeats)])
+        taken_s, whole_s, rounds = chore.beside(lambda: [calls.call() for _ in range(repeats)])
         busy, lost = medians(group, [taken_s / repeats, (whole_s - rounds / rate) / repeats])
         return busy, lost
 

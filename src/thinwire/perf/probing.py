@@ -149,8 +149,8 @@ class EchoGroup(Group):
             receive.view(self.size, -1).copy_(send.view(-1).expand(self.size, -1))
         return Done()
 
-    def confess(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
-        return {self.rank: confession}
+    def report_failure(self, failure: FailureReport) -> Mapping[int, FailureReport | None]:
+        return {self.rank: failure}
 
     def abort(self) -> None:
         pass

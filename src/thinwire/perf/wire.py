@@ -18,10 +18,10 @@ from thinwire.perf.collectives import (
     ALL_REDUCE_MAX,
     ALL_TO_ALL,
     ORDERED,
-    Act,
     BucketTraffic,
+    Collective,
     Message,
-    Parcel,
+    PartTraffic,
     Traffic,
 )
 from thinwire.perf.network import EMBEDDING, LAST, Bucket, Layer
@@ -92,7 +92,7 @@ def _traffic(codec: str, shapes: tuple[tuple[_Shape, ...], ...], workers: int) -
 def _plain(bucket: Bucket) -> BucketTraffic:
     """DDP's own exchange: one all-reduce a bucket, nothing coded; its copies belong to the backward pass."""
     numel = sum(layer.numel for layer in bucket)
-    return BucketTraffic(numel, (), ((Message((), Act(ALL_REDUCE, 4 * numel)),),))
+    return BucketTraffic(numel, (), ((Message((), Collective(ALL_REDUCE, 4 * numel)),),))
 
 
 def _shapes(bucket: Bucket) -> tuple[_Shape, ...]:
@@ -129,48 +129,50 @@ def _bucket(codec: str, shapes: tuple[_Shape, ...], workers: int, step: int) -> 
     return BucketTraffic(layout.numel, tuple(_agree(lanes)), routes)
 
 
-def _agree(lanes: list[Lane]) -> Iterable[Act]:
+def _agree(lanes: list[Lane]) -> Iterable[Collective]:
     """One sum in rank order for each depth of stages, then one maximum: as the engine does it."""
     for depth in zip_longest(*(lane.bound.stages for lane in lanes)):
         numel = sum(stage.num_summands for stage in depth if stage is not None)
         if numel:
-            yield Act(ORDERED, 4 * numel)
+            yield Collective(ORDERED, 4 * numel)
     words = sum(lane.bound.packer.max_words for lane in lanes)
     if words:
-        yield Act(ALL_REDUCE_MAX, 4 * words)
+        yield Collective(ALL_REDUCE_MAX, 4 * words)
 
 
 def _messages(lanes: list[Lane], workers: int) -> Iterable[Message]:
     """The first parts of all lanes travel together, then the second ones; each sum by itself."""
     route = lanes[0].route
     rounds = list(zip_longest(*(list(_parts(lane)) for lane in lanes)))
-    for parts in rounds:
-        present = [part for part in parts if part is not None]
-        parcels = tuple(parcel for parcel, _ in present)
+    for abreast in rounds:
+        present = [coded for coded in abreast if coded is not None]
+        parts = tuple(part for part, _ in present)
         if route.name == "allreduce":
-            for parcel, packer in present:
+            for part, packer in present:
                 kind = ALL_REDUCE_HALF if packer.wire_dtype.itemsize == 2 else ALL_REDUCE
-                yield Message((parcel,), Act(kind, route.payload_bytes(packer, workers)))
+                yield Message((part,), Collective(kind, route.payload_bytes(packer, workers)))
         elif route.name == "allgather":
             nbytes = sum(route.payload_bytes(packer, workers) for _, packer in present)
-            yield Message(parcels, Act(ALL_GATHER, nbytes))
+            yield Message(parts, Collective(ALL_GATHER, nbytes))
         else:
             out = sum(route.payload_bytes(packer, workers) for _, packer in present)
             yield Message(
-                parcels, Act(ALL_TO_ALL, out), Act(ALL_GATHER, _merged_bytes(route, present, workers))
+                parts,
+                Collective(ALL_TO_ALL, out),
+                Collective(ALL_GATHER, _merged_bytes(route, present, workers)),
             )
 
 
-def _merged_bytes(route: Route, parts: list[tuple[Parcel, Any]], workers: int) -> int:
+def _merged_bytes(route: Route, present: list[tuple[PartTraffic, Any]], workers: int) -> int:
     """What one owner sends to everybody: of all that a rank sends, what is not the all-to-all."""
     if workers == 1:
         return 0
-    sent = sum(route.sent_bytes(packer, workers) for _, packer in parts)
-    swapped = sum(route.payload_bytes(packer, workers) // workers * (workers - 1) for _, packer in parts)
+    sent = sum(route.sent_bytes(packer, workers) for _, packer in present)
+    swapped = sum(route.payload_bytes(packer, workers) // workers * (workers - 1) for _, packer in present)
     return (sent - swapped) // (workers - 1)
 
 
-def _parts(lane: Lane) -> Iterable[tuple[Parcel, Any]]:
+def _parts(lane: Lane) -> Iterable[tuple[PartTraffic, Any]]:
     """A lane's parts with the gradients that each stands for."""
     bound, name = lane.bound, str(lane.codec)
     key = speed_key(name, bound.phase, lane.route.name)
@@ -180,7 +182,7 @@ def _parts(lane: Lane) -> Iterable[tuple[Parcel, Any]]:
     tensors = len(lane.layout.specs) / len(lane.parts)
     for part in lane.parts:
         numel = (part.last - part.first) * per_number
-        yield Parcel(name, numel, lane.memory != "none", key, tensors), part.packer
+        yield PartTraffic(name, numel, lane.feedback != "none", key, tensors), part.packer
 
 
 def speed_key(codec: str, phase: str, route: str) -> str:

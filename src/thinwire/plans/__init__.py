@@ -1,1 +1,1 @@
-"""Plans: which tensor gets which codec, memory and route, and what that sends, exactly."""
+"""Plans: which tensor gets which codec, error feedback and route, and what that sends, exactly."""

@@ -42,7 +42,7 @@ class Lane:
 
     codec: Codec
     layout: Layout
-    memory: str
+    feedback: str
     route: Route
     context: Context
     step: int = 0
@@ -71,7 +71,7 @@ class Lane:
     def _num_parts(self) -> int:
         """One, where all must be seen at once, or where a ring cut elsewhere adds in another order."""
         as_ddp_adds_it = self.codec.own_dtype and self.route.takes == {Merge.SUM}
-        if as_ddp_adds_it or whole_tensors(self.memory):
+        if as_ddp_adds_it or whole_tensors(self.feedback):
             return 1
         made_whole = self.bound.stages and self.bound.ranged is None
         numel = self.bound.inner.numel if made_whole else self.layout.numel
@@ -86,7 +86,7 @@ class Lane:
         ]
 
     @cached_property
-    def own_packers(self) -> list[Packer]:
+    def local_packers(self) -> list[Packer]:
         """Each part's packer for a buffer that begins where the first of the part's numbers lies."""
         both = zip(self.parts, self.part_pieces, strict=True)
         return [part.packer.moved(base_of(pieces)) for part, pieces in both]
@@ -109,7 +109,7 @@ def base_of(pieces: Iterable[Piece]) -> int:
 def lanes_digest(lanes: Iterable[Lane]) -> bytes:
     """32 bytes that are equal on two ranks only if these lanes make the same messages."""
     text = "\n".join(
-        f"{lane.layout.digest.hex()} {lane.codec.canonical} {lane.bound.phase} {lane.memory} "
+        f"{lane.layout.digest.hex()} {lane.codec.canonical} {lane.bound.phase} {lane.feedback} "
         f"{lane.route.name} {[part.packer.payload_bytes for part in lane.parts]}"
         for lane in lanes
     )
@@ -139,9 +139,9 @@ def tensor_bytes(lanes: Sequence[Lane]) -> dict[str, float]:
     what is padding, and a matrix sent as two thin ones counts by its sides.
     """
     shares: dict[str, float] = {}
-    numbers = [lane.bound.packer.max_words + lane.bound.num_summands for lane in lanes]
-    for lane, own in zip(lanes, numbers, strict=True):
-        nbytes = lane.sent_bytes + (agree_bytes(lanes) * own / sum(numbers) if own else 0.0)
+    values = [lane.bound.packer.max_words + lane.bound.num_summands for lane in lanes]
+    for lane, own in zip(lanes, values, strict=True):
+        nbytes = lane.sent_bytes + (agree_bytes(lanes) * own / sum(values) if own else 0.0)
         weights = [step_bytes([lane.alone(spec)]) for spec in lane.layout.specs]
         total = sum(weights) or 1
         shares |= {

@@ -15,15 +15,16 @@ import torch
 from thinwire.codecs.codec import Codec
 from thinwire.codecs.coder import Context, Merge
 from thinwire.codecs.stage import NOTHING, Learned
+from thinwire.deprecated import FormerAttribute, former_arguments
 from thinwire.errors import PlanError
-from thinwire.feedback.table import memory_text, uses_norm, uses_rates
+from thinwire.feedback.table import feedback_text, uses_norm, uses_rates
 from thinwire.groups.base import all_gather_bytes, all_reduce_bytes, broadcast_bytes
 from thinwire.kernels import backends
 from thinwire.plans.lane import STATUS_BYTES, WIRE_VERSION, Lane, node_bytes, step_bytes, tensor_bytes, whole
 from thinwire.plans.policy import Model, Policy
 from thinwire.routes import default_route_name, route_named
 from thinwire.schedules.base import RECORD_BYTES, Schedule
-from thinwire.schedules.table import check_control, control_text, make_control
+from thinwire.schedules.table import check_schedule, make_schedule, schedule_text
 from thinwire.tensors import Layout, Spec, plain_name
 from thinwire.texts import counted
 
@@ -38,12 +39,14 @@ class Entry:
 
     spec: Spec
     codec: Codec
-    memory: str
+    feedback: str
     route: str
     reason: str
 
+    memory = FormerAttribute("feedback")
+
     def __str__(self) -> str:
-        return f"{self.spec} | {self.codec.canonical} | {self.memory} | {self.route}"
+        return f"{self.spec} | {self.codec.canonical} | {self.feedback} | {self.route}"
 
 
 def tensor_in(line: str) -> str:
@@ -73,32 +76,36 @@ def mean_bytes(stretches: Iterable[Stretch]) -> float:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every tensor's codec, memory and route for a world of a given size, and the control over them."""
+    """Every tensor's codec, error feedback and route for a world of a given size, and the schedule."""
 
     entries: tuple[Entry, ...]
     world: int
-    control: Schedule[Any] | None = None  # None: codecs are always as strong as they were asked for
-    theta: float | None = None  # the part that all codecs with a strength drop, if they drop the same
+    schedule: Schedule[Any] | None = None  # None: the compression level is always 1
+    theta: float | None = None  # the part that all codecs at level 1 drop, if it is the same
     per_node: int = 1  # workers in a node, of which one leads; `world` counts those who exchange, the leaders
 
-    @classmethod
-    def empty(cls, policy: Policy, world: int, control: str | None = None, per_node: int = 1) -> Plan:
-        """A plan of no tensors yet; others are joined to it."""
-        made = make_control(control)
-        return cls((), world, made, check_control(made, policy.codecs), per_node)
+    control = FormerAttribute("schedule")
+    at_strength = FormerAttribute("at_level")
 
     @classmethod
+    def empty(cls, policy: Policy, world: int, schedule: str | None = None, per_node: int = 1) -> Plan:
+        """A plan of no tensors yet; others are joined to it."""
+        made = make_schedule(schedule)
+        return cls((), world, made, check_schedule(made, policy.codecs), per_node)
+
+    @classmethod
+    @former_arguments(memory="feedback", control="schedule")
     def of(
         cls,
         policy: Policy,
         model: Model,
         world: int,
-        memory: str | None = None,
+        feedback: str | None = None,
         route: str | None = None,
-        control: str | None = None,
+        schedule: str | None = None,
         per_node: int = 1,
     ) -> Plan:
-        """Applies a policy. `memory` and `route` overrule the codecs' own; `control` makes them gentler.
+        """Applies a policy. `feedback` and `route` replace what codecs ask for; `schedule` sets their level.
 
         `world` workers exchange; in a hierarchy they are the leaders of nodes with `per_node` workers each.
 
@@ -108,7 +115,7 @@ class Plan:
         if not model.specs:
             raise PlanError("the model has no trainable parameters: there is nothing to send")
         policy.check(model)
-        memory = None if memory is None else memory_text(memory)
+        feedback = None if feedback is None else feedback_text(feedback)
         mixed = any(codec.merge is not Merge.SUM for codec in policy.codecs)
         entries = []
         for spec in model.specs:
@@ -117,20 +124,18 @@ class Plan:
             codec = choice.codec
             name = "sharded" if codec.own_dtype and mixed else (route or default_route_name(codec))
             route_named(name).check(codec)
-            kept = "none" if codec.own_dtype else (memory or codec.memory)
-            entries.append(Entry(spec, codec, kept, name, choice.reason))
-        plan = replace(cls.empty(policy, world, control, per_node), entries=tuple(entries))
-        for strength in (1.0,) if plan.control is None else (1.0, 0.0):  # refuses worlds a codec cannot serve
-            plan.at_strength(strength).lanes(Layout.packed(model.specs), dry_context(world))
+            chosen = "none" if codec.own_dtype else (feedback or codec.feedback)
+            entries.append(Entry(spec, codec, chosen, name, choice.reason))
+        plan = replace(cls.empty(policy, world, schedule, per_node), entries=tuple(entries))
+        for level in (1.0,) if plan.schedule is None else (1.0, 0.0):  # refuses worlds a codec cannot serve
+            plan.at_level(level).lanes(Layout.packed(model.specs), dry_context(world))
         return plan
 
-    def at_strength(self, strength: float) -> Plan:
-        """This plan with a part of its codecs' strength; memories and routes stay."""
-        if strength >= 1:
+    def at_level(self, level: float) -> Plan:
+        """This plan with its codecs at a compression level from 0 to 1; feedback and routes stay."""
+        if level >= 1:
             return self
-        return replace(
-            self, entries=tuple(replace(e, codec=e.codec.at_strength(strength)) for e in self.entries)
-        )
+        return replace(self, entries=tuple(replace(e, codec=e.codec.at_level(level)) for e in self.entries))
 
     def joined(self, other: Plan) -> Plan:
         """Both plans' tensors in one plan."""
@@ -164,37 +169,37 @@ class Plan:
         groups: dict[tuple[str, str, str, torch.dtype], list[int]] = {}
         for index, spec in enumerate(bucket.specs):
             entry = by_name[spec.name]
-            alike = (entry.codec.canonical, entry.memory, entry.route, spec.dtype)
+            alike = (entry.codec.canonical, entry.feedback, entry.route, spec.dtype)
             groups.setdefault(alike, []).append(index)
         lanes, known = [], {} if learned is None else learned
-        for (_, memory, route, _), members in groups.items():
+        for (_, feedback, route, _), members in groups.items():
             layout = Layout(
                 tuple(bucket.specs[i] for i in members), tuple(bucket.offsets[i] for i in members)
             )
             codec = by_name[layout.names[0]].codec
             way = route_named("sharded" if codec.starts(step) else route)  # as what stays dense goes
-            lanes.append(Lane(codec, layout, memory, way, context, step, known, part_numel))
+            lanes.append(Lane(codec, layout, feedback, way, context, step, known, part_numel))
         return lanes
 
     @functools.cached_property
     def remembers(self) -> bool:
-        """True if something of a step is remembered in the next ones: memories, bases, phases."""
-        return any(entry.memory != "none" or entry.codec.learns for entry in self.entries)
+        """True if a step leaves state for the next ones: error feedback, bases, phases."""
+        return any(entry.feedback != "none" or entry.codec.learns for entry in self.entries)
 
     @functools.cached_property
     def uses_rates(self) -> bool:
-        """True if a memory goes by learning rates."""
-        return any(uses_rates(entry.memory) for entry in self.entries)
+        """True if some error feedback needs learning rates."""
+        return any(uses_rates(entry.feedback) for entry in self.entries)
 
     @functools.cached_property
     def uses_norm(self) -> bool:
-        """True if a memory goes by the norm of the whole gradient: no bucket can travel before the last."""
-        return any(uses_norm(entry.memory) for entry in self.entries)
+        """True if error feedback needs the norm of the whole gradient: all buckets wait for the last."""
+        return any(uses_norm(entry.feedback) for entry in self.entries)
 
     @property
     def digest(self) -> bytes:
         """32 bytes that are equal on two ranks only if everything that shapes their messages is equal."""
-        head = f"thinwire wire {WIRE_VERSION}, world {self.world}, control {control_text(self.control)}"
+        head = f"thinwire wire {WIRE_VERSION}, world {self.world}, control {schedule_text(self.schedule)}"
         head += f", {self.per_node} workers in a node" if self.per_node > 1 else ""
         text = "\n".join([head, *map(str, self.entries)])
         return hashlib.blake2b(text.encode(), digest_size=32).digest()
@@ -225,13 +230,13 @@ class Plan:
         dtypes = dict.fromkeys(spec.dtype for spec in specs)
         whole = [Layout.packed(s for s in specs if s.dtype == dtype) for dtype in dtypes]
         raw = sum(node_bytes(bucket, place, self.per_node) for bucket in buckets or whole)
-        decided = self.remembers or self.control is not None
+        decided = self.remembers or self.schedule is not None
         told = broadcast_bytes(STATUS_BYTES, place, self.per_node) if decided else 0
         return raw + told + (all_gather_bytes(RECORD_BYTES, self.per_node) if self._listens else 0)
 
     @property
     def _listens(self) -> bool:
-        return self.control is not None and self.control.needs is not None
+        return self.schedule is not None and self.schedule.needs is not None
 
     def stretches(
         self, buckets: Iterable[Layout] | None = None, part_numel: int | None = None, horizon: int = HORIZON
@@ -267,7 +272,7 @@ class Plan:
     def tensor_bytes(self) -> dict[str, int]:
         """What every tensor makes one rank send in a step, on average over the phases, as one bucket.
 
-        With what listening to a control costs, they are together the bytes of a step.
+        Together with the bytes that a schedule's observations cost, they are the bytes of a step.
         """
         layout, context = Layout.packed(entry.spec for entry in self.entries), dry_context(self.world)
         stretches = self.stretches()
@@ -282,24 +287,24 @@ class Plan:
 
     def hint(self, sent: Mapping[str, int]) -> str | None:
         """A sentence on the one dense tensor that most of the bytes are for, if there is one."""
-        strong = [entry.codec for entry in self.entries if not entry.codec.gentle]
-        dense = [entry for entry in self.entries if entry.codec.gentle]
-        if not strong or not dense or not sum(sent.values()):
+        compressed = [entry.codec for entry in self.entries if not entry.codec.near_lossless]
+        dense = [entry for entry in self.entries if entry.codec.near_lossless]
+        if not compressed or not dense or not sum(sent.values()):
             return None
         most = max(dense, key=lambda entry: sent[entry.spec.name])
         name, share = most.spec.name, sent[most.spec.name] / sum(sent.values())
         if share < WORTH_A_HINT:
             return None
-        fits = strong[0].refuses(most.spec) is None
-        other = str(strong[0]) if fits else "fp16"
+        fits = compressed[0].refuses(most.spec) is None
+        other = str(compressed[0]) if fits else "fp16"
         return (
             f"{share:.0%} of the bytes is one tensor that stays dense, {name} ({most.reason}); "
-            f'a rule would change that: {{"{name}": "{other}", "*": "{strong[0]}"}}'
+            f'a rule would change that: {{"{name}": "{other}", "*": "{compressed[0]}"}}'
         )
 
     def idle(self) -> str | None:
         """Why nothing is compressed, by tensors, if nothing is; None if something is."""
-        if any(not entry.codec.gentle for entry in self.entries):
+        if any(not entry.codec.near_lossless for entry in self.entries):
             return None
         reasons = Counter(entry.reason for entry in self.entries)
         return ", ".join(f"{reason}: {count}" for reason, count in reasons.most_common())
@@ -307,14 +312,14 @@ class Plan:
     def __str__(self) -> str:
         width = max(len(entry.spec.name) for entry in self.entries)
         lines = [
-            f"{name:<{width}}  {numel:>11}  {codec:<12} {memory:<8} {route:<9}"
+            f"{name:<{width}}  {numel:>11}  {codec:<12} {feedback:<8} {route:<9}"
             f" {nbytes:>11} bytes {share:>4}  ({why})"
-            for name, numel, nbytes, share, codec, memory, route, why in self.rows()
+            for name, numel, nbytes, share, codec, feedback, route, why in self.rows()
         ]
         return "\n".join([*lines, self.summary()])
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Of every tensor: name, elements, bytes and their share, codec, memory, route and the reason."""
+        """Of every tensor: name, elements, bytes and their share, codec, feedback, route and the reason."""
         each, sent = self.tensor_bytes(), mean_bytes(self.stretches()) or 1
         return [
             (
@@ -322,7 +327,7 @@ class Plan:
                 f"{e.spec.numel:,}",
                 f"{each[e.spec.name]:,}",
                 f"{each[e.spec.name] / sent:.0%}",
-                *(str(e.codec), e.memory, e.route, e.reason),
+                *(str(e.codec), e.feedback, e.route, e.reason),
             )
             for e in self.entries
         ]
@@ -347,15 +352,17 @@ class Plan:
                 f"{self.node_bytes(0):,} bytes a step from its leader, at most "
                 f"{self.node_bytes(1):,} from each other worker"
             )
-        if self.control is not None:
-            gentle = mean_bytes(self.at_strength(0).stretches())
-            lines.append(f"control {control_text(self.control)}: {gentle:,.0f} bytes a step at strength 0")
+        if self.schedule is not None:
+            least = mean_bytes(self.at_level(0).stretches())
+            lines.append(
+                f"schedule {schedule_text(self.schedule)}: {least:,.0f} bytes a step at compression level 0"
+            )
         return "\n".join(lines)
 
 
 def idle_text(plan: Plan, policy: Policy) -> str | None:
     """A sentence if a codec that compresses was asked for, and every tensor stays dense; else None."""
-    asked = [codec for codec in policy.codecs if not codec.gentle]
+    asked = [codec for codec in policy.codecs if not codec.near_lossless]
     reasons = plan.idle()
     if not asked or not reasons:
         return None

@@ -151,7 +151,7 @@ class Policy:
             if _matches(pattern, model.names_of(spec)):
                 return _fitting(codec, spec, f'rule "{pattern}"')
         reason = self._dense_reason(spec, model)
-        if reason and not self.rest.gentle:
+        if reason and not self.rest.near_lossless:
             return Choice(parse("dense"), reason)
         return _fitting(self.rest, spec, "the rest")
 

@@ -26,29 +26,29 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class ControlState:
-    """The state of a control: plain numbers, the same on all ranks. `strength` multiplies a codec's theta."""
+class ScheduleState:
+    """The state of a schedule: plain values, the same on all ranks. The level multiplies a codec's theta."""
 
-    strength: float = 1.0
+    compression_level: float = 1.0
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change of strength: from this step on, and why."""
+    """One change of the compression level: from this step on, and why."""
 
     step: int
-    strength: float
+    compression_level: float
     why: str
 
 
-S = TypeVar("S", bound=ControlState)
+S = TypeVar("S", bound=ScheduleState)
 
 
 class Schedule(ABC, Generic[S]):
     """Frozen options. `decide` is pure: the old state and what was seen give the new state.
 
-    A strength of 1 is the codec as it was asked for, 0 is the gentlest there is: top-k keeps everything, qsgd
-    takes 8 bits. `theta` is the part that the codec drops at strength 1, None if it drops nothing.
+    Compression level 1 is the codec as it was asked for, 0 compresses least: top-k keeps everything, qsgd
+    takes 8 bits. `theta` is the part that the codec drops at level 1, None if it drops nothing.
     """
 
     needs: ClassVar[str | None] = None  # what observe() must tell it; None: it listens to nothing
@@ -62,7 +62,7 @@ class Schedule(ABC, Generic[S]):
 
     @abstractmethod
     def decide(self, state: S, seen: Seen, step: int, theta: float | None) -> tuple[S, str]:
-        """The state for a step, and why the strength changed if it did."""
+        """The state for a step, and why the compression level changed if it did."""
 
 
 RECORD_BYTES = 48  # six float64 numbers
@@ -96,11 +96,11 @@ class Observation:
         """One call. The loss may be any number, NaN too; everything else must be finite."""
         value = 0.0 if loss is None else _number("loss", loss)
         told = {"lr": lr, "epoch": epoch, "reference": reference}
-        numbers = {name: None if given is None else _number(name, given) for name, given in told.items()}
-        for name, number in numbers.items():
+        values = {name: None if given is None else _number(name, given) for name, given in told.items()}
+        for name, number in values.items():
             if number is not None and not math.isfinite(number):
                 raise PlanError(f"observe: {name}={number} must be a finite number; leave it out if unknown")
-        return cls(1, int(loss is not None), value, **numbers)
+        return cls(1, int(loss is not None), value, **values)
 
     def plus(self, later: Observation) -> Observation:
         rest = {name: getattr(self if getattr(later, name) is None else later, name) for name in _TOLD}
@@ -140,7 +140,7 @@ def agree(observations: Sequence[Observation], name: Callable[[int], int], needs
     seen = Seen(_mean(losses), first.lr, first.epoch, _mean(references))
     if needs is not None and getattr(seen, needs) is None:
         raise PlanError(
-            f"observe was called without what the control goes by: call observe({argument(needs)})"
+            f"observe was called without what the schedule needs: call observe({argument(needs)})"
         )
     return seen
 
@@ -153,7 +153,7 @@ def merged(observations: Sequence[Observation], name: Callable[[int], int]) -> O
 
 
 def argument(needs: str | None) -> str:
-    """How a script writes what a control needs."""
+    """How a script writes what a schedule needs."""
     return "loss" if needs == "loss" else f"{needs}=..."
 
 

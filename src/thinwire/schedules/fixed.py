@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import bisect
 import math
+import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
 
 from thinwire.errors import CodecError, PlanError
-from thinwire.schedules.base import ControlState, Schedule, Seen
+from thinwire.schedules.base import Schedule, ScheduleState, Seen
 from thinwire.texts import one_of, option
 
 Points = tuple[tuple[float, float], ...]
@@ -30,15 +31,26 @@ def _shortest(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)
 
 
+LEVEL = "level"
+
+
+def read_of(text: str) -> str:
+    """What the values of a schedule are: "level" (formerly "strength") or "theta"."""
+    if text == "strength":
+        warnings.warn("of=strength is called of=level now", DeprecationWarning, stacklevel=2)
+        return LEVEL
+    return one_of(LEVEL, "theta")(text)
+
+
 @dataclass(frozen=True)
-class PiecewiseSchedule(Schedule[ControlState]):
+class PiecewiseSchedule(Schedule[ScheduleState]):
     """Piecewise constant: the value of the last point that is not behind the moment reached.
 
-    Values are strengths in [0, 1] of the codec's strength, or with of=theta the dropped part itself.
+    Values are compression levels from 0 to 1, or with of=theta the dropped part itself.
     """
 
     points: tuple[tuple[float, float], ...] = option((), read_points, POINTS_RULE, show_points)
-    of: str = option("strength", one_of("strength", "theta"), '"strength" or "theta"')
+    of: str = option(LEVEL, read_of, '"level" or "theta"')
 
     def __post_init__(self) -> None:
         moments = [moment for moment, _ in self.points]
@@ -49,35 +61,35 @@ class PiecewiseSchedule(Schedule[ControlState]):
                 raise CodecError(f"{self._name}: {value:g} at {moment:g} must be at least 0 and at most 1")
 
     def check(self, theta: float | None) -> None:
-        if self.of == "strength":
+        if self.of == LEVEL:
             return
         if theta is None:
             raise PlanError(
                 f"{self._name}: of=theta needs a codec that drops the same part of all tensors, such "
-                "as topk or fft: leave it out, then the values are parts of the codec's strength"
+                "as topk or fft: leave it out, then the values are compression levels"
             )
         strongest = max(value for _, value in self.points)
         if strongest > theta:
             raise PlanError(
-                f"{self._name}: theta {strongest:g} is more than the codec's {theta:g}: a control only makes "
-                "a codec gentler, so give the codec the largest theta"
+                f"{self._name}: theta {strongest:g} is more than the codec's {theta:g}: a schedule only "
+                "lowers the compression level, so give the codec the largest theta"
             )
 
-    def begin(self, theta: float | None) -> ControlState:
-        return ControlState(self._strength_at(0, theta))
+    def begin(self, theta: float | None) -> ScheduleState:
+        return ScheduleState(self._level_at(0, theta))
 
     def decide(
-        self, state: ControlState, seen: Seen, step: int, theta: float | None
-    ) -> tuple[ControlState, str]:
+        self, state: ScheduleState, seen: Seen, step: int, theta: float | None
+    ) -> tuple[ScheduleState, str]:
         moment = self._moment(seen, step)
         if moment is None:
             return state, ""
-        return ControlState(self._strength_at(moment, theta)), f"{self._unit} {moment:g} of the schedule"
+        return ScheduleState(self._level_at(moment, theta)), f"{self._unit} {moment:g} of the schedule"
 
-    def _strength_at(self, moment: float, theta: float | None) -> float:
+    def _level_at(self, moment: float, theta: float | None) -> float:
         index = bisect.bisect_right([start for start, _ in self.points], moment) - 1
         value = self.points[max(0, index)][1]
-        if self.of == "strength":
+        if self.of == LEVEL:
             return value
         return value / theta if theta else 1.0
 
@@ -98,8 +110,8 @@ class PiecewiseSchedule(Schedule[ControlState]):
 class Epochs(PiecewiseSchedule):
     """By epoch, as observe(epoch=) tells it; fractions are fine.
 
-    >>> Epochs(read_points("0=1/5=0.5")).decide(ControlState(), Seen(epoch=7), 0, None)[0]
-    ControlState(strength=0.5)
+    >>> Epochs(read_points("0=1/5=0.5")).decide(ScheduleState(), Seen(epoch=7), 0, None)[0]
+    ScheduleState(compression_level=0.5)
     """
 
     needs = "epoch"
@@ -116,7 +128,7 @@ class Steps(PiecewiseSchedule):
         return step
 
 
-GRID = 32  # strengths are multiples of 1/32, so that plans stay few
+GRID = 32  # compression levels are multiples of 1/32, so that plans stay few
 
 
 AUTO, THEOREM = math.inf, 0.0  # values of L that stand for words
@@ -135,8 +147,8 @@ def show_smoothness(value: float) -> str:
 
 
 @dataclass(frozen=True)
-class Followed(ControlState):
-    """The strength, and the highest learning rate seen so far."""
+class Followed(ScheduleState):
+    """The compression level, and the highest learning rate seen so far."""
 
     highest: float = 0.0
 
@@ -159,12 +171,12 @@ class Diminish(Schedule[Followed]):
     L=auto takes theta / (highest learning rate so far): the codec is as strong as it was asked for while the
     learning rate is at its highest, and then falls with it. It follows the shape of the theorem, and meets it
     only if theta <= 1/4. L=theorem takes 1 / (4 highest): theta_t <= eta_t / (4 highest), which meets it if
-    memory="none" and the learning rate is one the theorem allows, highest <= 1 / (4 L of f). A number is
+    feedback="none" and the learning rate is one the theorem allows, highest <= 1 / (4 L of f). A number is
     taken as it is. While the learning rate still rises, `highest` does too: give the number 1 / (4 peak) to
     have one L from the first step on. Shares are rounded down to multiples of 1/32.
 
     >>> Diminish().decide(Followed(highest=0.4), Seen(lr=0.1), 7, None)[0]
-    Followed(strength=0.25, highest=0.4)
+    Followed(compression_level=0.25, highest=0.4)
     """
 
     needs = "lr"
@@ -180,7 +192,7 @@ class Diminish(Schedule[Followed]):
             raise PlanError(
                 f"diminish: L={'theorem' if self.L == THEOREM else f'{self.L:g}'} needs a codec that drops "
                 "the same part of all tensors, such "
-                "as topk or fft: use L=auto, then the strength follows the learning rate alone"
+                "as topk or fft: use L=auto, then the compression level follows the learning rate alone"
             )
 
     def begin(self, theta: float | None) -> Followed:
@@ -193,15 +205,15 @@ class Diminish(Schedule[Followed]):
         why = f"learning rate {seen.lr:g}"
         if self.L not in (AUTO, THEOREM) and self.L * seen.lr > MOST:
             why += f", with which L times it is {self.L * seen.lr:.3g}, above the 1/4 of the theorem"
-        return Followed(self._strength(seen.lr, highest, theta), highest), why
+        return Followed(self._level(seen.lr, highest, theta), highest), why
 
-    def _strength(self, lr: float, highest: float, theta: float | None) -> float:
+    def _level(self, lr: float, highest: float, theta: float | None) -> float:
         if self.L == AUTO:
-            strength = lr / highest if highest > 0 else 1.0
+            level = lr / highest if highest > 0 else 1.0
         elif not theta:
-            strength = 1.0
+            level = 1.0
         elif self.L == THEOREM:
-            strength = MOST * (lr / highest if highest > 0 else 1.0) / theta
+            level = MOST * (lr / highest if highest > 0 else 1.0) / theta
         else:
-            strength = self.L * lr / theta
-        return max(0.0, min(1.0, math.floor(strength * GRID) / GRID))
+            level = self.L * lr / theta
+        return max(0.0, min(1.0, math.floor(level * GRID) / GRID))

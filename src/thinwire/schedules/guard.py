@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, replace
 
 from thinwire.errors import CodecError
-from thinwire.schedules.base import ControlState, Schedule, Seen
+from thinwire.schedules.base import Schedule, ScheduleState, Seen
 from thinwire.texts import counted, one_of, option
 
-LEAST = 1 / 16  # the smallest strength but 0
+LEAST = 1 / 16  # the lowest compression level but 0
 CATCHING_UP = 0.9  # who is behind a reference must be nearer in the next window, by this factor
 NOISE = 2.0  # standard errors that are no news beside a told reference
 SURE = 4.0  # standard errors that are no news between means of the run's own: there are many such looks
@@ -18,7 +18,7 @@ DEEPEST = 20  # trials on plateaus that make the next one wait longer
 
 
 @dataclass(frozen=True)
-class Watch(ControlState):
+class Watch(ScheduleState):
     """What the guard knows. Values are losses: a metric that should grow is watched with its sign changed."""
 
     count: int = 0  # observations in the window under way
@@ -27,7 +27,7 @@ class Watch(ControlState):
     jumps: float = 0.0  # the sum of the squared differences of neighbours: noise, whatever the trend
     references: float = 0.0  # the sum of the references told
     told: int = 0  # how many were told
-    level: float = math.inf  # the mean of the block that newer ones are compared with
+    baseline: float = math.inf  # the mean of the block that newer ones are compared with
     error: float = 0.0  # its standard error
     length: int = 0  # its windows
     windows: int = 0  # windows of the block under way
@@ -36,10 +36,10 @@ class Watch(ControlState):
     block: int = 0  # windows after which the block under way is judged
     gained: bool = False  # since the last change
     good: int = 0  # windows in which nothing failed since the last change
-    wait: int = 0  # good windows it takes to raise the strength
+    wait: int = 0  # good windows it takes to raise the level
     behind: float = 0.0  # how far the last window's mean was above its told reference, if it failed it
-    on_trial: bool = False  # the strength was raised, and not yet found safe
-    lowered_from: float = 0.0  # the strength before it was lowered on a plateau, until that is known to help
+    on_trial: bool = False  # the level was raised, and not yet found safe
+    lowered_from: float = 0.0  # the level before it was lowered on a plateau, until that is known to help
     fruitless: int = 0  # times that easing did not end a plateau
     ignored: int = 0  # plateaus that are left alone, because easing did not end the last one
 
@@ -55,11 +55,11 @@ class Guard(Schedule[Watch]):
        is what observe(loss, reference=) told (noise: 2 standard errors), else the block before (4 of the
        difference). Who meets a told reference may stay on a plateau, and who has come a tenth nearer to it
        since the last window does not fail. A loss that is not finite fails at once.
-    3. A failure halves the strength; below 1/16 it is 0: everything is sent.
+    3. A failure halves the compression level; below 1/16 it is 0: everything is sent.
     4. A plateau halves it on trial. If no gain follows it is put back, since the codec is not at fault; the
        next trial goes a halving deeper, and waits for three plateaus, then 7, 15, and so on. Nor is it at
-       fault on a plateau at strength 0: back to 1.
-    5. `recover` windows without a failure, and with a gain, double the strength. If that fails before it is
+       fault on a plateau at level 0: back to 1.
+    5. `recover` windows without a failure, and with a gain, double the level. If that fails before it is
        found safe, the next raise waits twice as long.
 
     `gain` and `tolerance` are parts of the value they are compared with; mode=max is for metrics that grow.
@@ -110,7 +110,7 @@ class Guard(Schedule[Watch]):
     def _judged(self, full: Watch) -> tuple[Watch, str]:
         """Steps 1 to 5, at the end of a window."""
         mean, error = full.total / full.count, _standard_error(full)
-        goal = full.references / full.told if full.told else full.level
+        goal = full.references / full.told if full.told else full.baseline
         noise = NOISE * error if full.told else SURE * math.hypot(error, full.error)
         worse = math.isfinite(goal) and mean - noise > goal + self.tolerance * abs(goal)
         distance = mean - goal if full.told and worse else 0.0
@@ -131,32 +131,34 @@ class Guard(Schedule[Watch]):
 
     def _compared(self, state: Watch, mean: float, error: float) -> tuple[Watch, str]:
         """Step 1: a window joins the block under way; in words why this is a plateau, if it is one."""
-        if math.isinf(state.level):
+        if math.isinf(state.baseline):
             return _from_here(state, mean, error, 1, state.block), ""
         windows = state.windows + 1
         state = replace(state, windows=windows, means=state.means + mean, errors=state.errors + error * error)
-        level, noise = state.means / windows, math.sqrt(state.errors) / windows
-        fall, sure = state.level - level, SURE * math.hypot(noise, state.error)
+        mean, noise = state.means / windows, math.sqrt(state.errors) / windows
+        fall, sure = state.baseline - mean, SURE * math.hypot(noise, state.error)
         apart = (state.length + windows) / 2  # windows between the middles of the two blocks
-        wanted = self.gain * abs(state.level) * apart / self.patience
+        wanted = self.gain * abs(state.baseline) * apart / self.patience
         enough = not state.lowered_from or windows >= self.patience  # one lucky window does not end a trial
         if enough and fall > 0 and fall >= max(wanted, sure):
-            gained = _from_here(state, level, noise, windows, self.patience)
+            gained = _from_here(state, mean, noise, windows, self.patience)
             return replace(gained, gained=True, lowered_from=0.0, fruitless=0, ignored=0), ""
         if windows < state.block:
             return state, ""
         span = counted(windows, "window")
-        why = f"{self._show(level)} is no gain on {self._show(state.level)} for {span}"
+        why = f"{self._show(mean)} is no gain on {self._show(state.baseline)} for {span}"
         if fall + sure < wanted or (sure == 0 and fall <= wanted):
-            return _from_here(state, level, noise, windows, state.block), why
-        return _from_here(state, level, noise, windows, min(2 * state.block, LONGEST_WAIT)), ""
+            return _from_here(state, mean, noise, windows, state.block), why
+        return _from_here(state, mean, noise, windows, min(2 * state.block, LONGEST_WAIT)), ""
 
     def _at_plateau(self, state: Watch, why: str) -> tuple[Watch, str]:
-        if state.on_trial:  # before the strength was raised there were gains; will there be again?
+        if state.on_trial:  # before the level was raised there were gains; will there be again?
             return replace(
-                self._lowered(state), lowered_from=state.strength, wait=2 * max(state.wait, state.good)
+                self._lowered(state),
+                lowered_from=state.compression_level,
+                wait=2 * max(state.wait, state.good),
             ), why
-        if state.lowered_from or state.strength == 0:  # gentler it is no better
+        if state.lowered_from or state.compression_level == 0:  # gentler it is no better
             fruitless = min(state.fruitless + 1, DEEPEST)
             state = _changed(state, state.lowered_from or 1.0)
             back = replace(state, lowered_from=0.0, fruitless=fruitless, ignored=2 ** (fruitless + 1) - 2)
@@ -164,27 +166,29 @@ class Guard(Schedule[Watch]):
         if state.ignored:
             return replace(state, ignored=state.ignored - 1), ""
         wait = max(state.wait, 2 * state.length)  # nobody should raise it sooner than a plateau can be seen
-        at_strength = _changed(state, _halved(state.strength, 1 + state.fruitless))
-        return replace(at_strength, lowered_from=state.strength, wait=wait), why
+        lowered = _changed(state, _halved(state.compression_level, 1 + state.fruitless))
+        return replace(lowered, lowered_from=state.compression_level, wait=wait), why
 
     def _well(self, state: Watch) -> tuple[Watch, str]:
-        """Nothing failed for long enough: the last raise is found safe, and the strength is raised."""
-        if state.strength == 1.0:
+        """Nothing failed for long enough: the last raise is found safe, and the level is raised."""
+        if state.compression_level == 1.0:
             return replace(state, good=0, wait=self.recover, on_trial=False), ""
         wait = state.wait if not state.on_trial else max(self.recover, state.wait // 2)
-        raised = _changed(self._renewed(state), min(1.0, max(LEAST, 2 * state.strength)))
+        raised = _changed(self._renewed(state), min(1.0, max(LEAST, 2 * state.compression_level)))
         return replace(raised, wait=wait, on_trial=True), f"{counted(state.good, 'window')} without a failure"
 
     def _renewed(self, state: Watch) -> Watch:
         """Gains count from here on: the block under way is what newer ones are compared with."""
         if not state.windows:
             return state
-        level, noise = state.means / state.windows, math.sqrt(state.errors) / state.windows
-        return _from_here(state, level, noise, state.windows, self.patience)
+        mean, noise = state.means / state.windows, math.sqrt(state.errors) / state.windows
+        return _from_here(state, mean, noise, state.windows, self.patience)
 
     def _lowered(self, state: Watch) -> Watch:
         wait = min(2 * state.wait, LONGEST_WAIT) if state.on_trial else state.wait
-        return replace(_changed(state, _halved(state.strength)), wait=wait, on_trial=False, lowered_from=0.0)
+        return replace(
+            _changed(state, _halved(state.compression_level)), wait=wait, on_trial=False, lowered_from=0.0
+        )
 
     def _signed(self, value: float) -> float:
         return value if self.mode == "min" else -value
@@ -193,19 +197,19 @@ class Guard(Schedule[Watch]):
         return f"{self._signed(value):.4g}"
 
 
-def _halved(strength: float, times: int = 1) -> float:
-    low = strength / 2**times
+def _halved(level: float, times: int = 1) -> float:
+    low = level / 2**times
     return low if low >= LEAST else 0.0
 
 
-def _changed(state: Watch, strength: float) -> Watch:
-    return replace(state, strength=strength, gained=False, good=0)
+def _changed(state: Watch, level: float) -> Watch:
+    return replace(state, compression_level=level, gained=False, good=0)
 
 
-def _from_here(state: Watch, level: float, error: float, length: int, block: int) -> Watch:
+def _from_here(state: Watch, mean: float, error: float, length: int, block: int) -> Watch:
     """The block with this mean is what newer ones are compared with."""
     empty = replace(state, windows=0, means=0.0, errors=0.0)
-    return replace(empty, level=level, error=error, length=length, block=block)
+    return replace(empty, baseline=mean, error=error, length=length, block=block)
 
 
 def _emptied(state: Watch) -> Watch:

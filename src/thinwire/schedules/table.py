@@ -11,23 +11,23 @@ from typing import Any
 
 from thinwire.codecs.codec import Codec
 from thinwire.errors import CodecError
-from thinwire.schedules.base import Change, ControlState, Observation, Schedule, agree, argument
+from thinwire.schedules.base import Change, Observation, Schedule, ScheduleState, agree, argument
 from thinwire.schedules.fixed import Diminish, Epochs, Steps
 from thinwire.schedules.guard import Guard
 from thinwire.texts import check_name, option_texts, read_options, show_options
 
-CONSTANT = "constant"  # the same as no control at all
+CONSTANT = "constant"  # the same as no schedule
 
 
 @dataclass(frozen=True)
 class ScheduleKind:
-    """A control by name, and the option a value without a name is for."""
+    """A schedule by name, and the option a value without a name is for."""
 
-    control: type[Schedule[Any]]
+    made: type[Schedule[Any]]
     bare: str | None = None
 
 
-CONTROLS: Mapping[str, ScheduleKind] = MappingProxyType(
+SCHEDULES: Mapping[str, ScheduleKind] = MappingProxyType(
     {
         "steps": ScheduleKind(Steps, "points"),
         "epochs": ScheduleKind(Epochs, "points"),
@@ -37,45 +37,46 @@ CONTROLS: Mapping[str, ScheduleKind] = MappingProxyType(
 )
 
 
-def make_control(text: str | None) -> Schedule[Any] | None:
-    """The control a text asks for, with options as in a codec text; None for none or "constant".
+def make_schedule(text: str | None) -> Schedule[Any] | None:
+    """The schedule a text asks for, with options as in a codec text; None for none or "constant".
 
-    >>> make_control("epochs: 0=1/5=0.5")
-    Epochs(points=((0.0, 1.0), (5.0, 0.5)), of='strength')
+    >>> make_schedule("epochs: 0=1/5=0.5")
+    Epochs(points=((0.0, 1.0), (5.0, 0.5)), of='level')
     """
     if text is None or text.strip() == CONSTANT:
         return None
     name, _, rest = (piece.strip() for piece in text.partition(":"))
-    check_name("schedule", text, (CONSTANT, *CONTROLS))
-    kind, place = CONTROLS[name], f'control "{text}"'
+    check_name("schedule", text, (CONSTANT, *SCHEDULES))
+    kind, place = SCHEDULES[name], f'schedule "{text}"'
     items = [_named(item.strip(), kind.bare) for item in rest.split(",")]
     texts = option_texts(",".join(items), kind.bare, name, place)
-    return kind.control(**read_options(kind.control, texts, f"{place}: {name}"))
+    return kind.made(**read_options(kind.made, texts, f"{place}: {name}"))
 
 
-def control_text(control: Schedule[Any] | None) -> str:
-    """The one way to write a control: ranks compare these texts, and states are kept under them."""
-    if control is None:
+def schedule_text(schedule: Schedule[Any] | None) -> str:
+    """The one way to write a schedule: ranks compare these texts, and states keep them."""
+    if schedule is None:
         return CONSTANT
-    name = next(name for name, kind in CONTROLS.items() if kind.control is type(control))
-    shown = show_options(control)
+    name = next(name for name, kind in SCHEDULES.items() if kind.made is type(schedule))
+    shown = show_options(schedule)
     return name + (f":{shown}" if shown else "")
 
 
-def check_control(control: Schedule[Any] | None, codecs: Iterable[Codec]) -> float | None:
-    """The theta of the codecs that have a strength, if they share one; refuses what cannot be controlled."""
+def check_schedule(schedule: Schedule[Any] | None, codecs: Iterable[Codec]) -> float | None:
+    """The theta that all adjustable codecs share, if they do; refuses codecs without a compression level."""
     codecs = list(codecs)
-    strong = [codec for codec in codecs if codec.has_strength]
-    if control is not None and not strong:
-        name = control_text(control).partition(":")[0]
+    strong = [codec for codec in codecs if codec.adjustable]
+    if schedule is not None and not strong:
+        name = schedule_text(schedule).partition(":")[0]
         raise CodecError(
-            f'{codecs[-1]} has no strength to lower, so control "{name}" cannot help: use a codec that has '
-            'one, such as "topk:0.01", "dgc:0.001", "qsgd:4" or "fft:0.85", or leave the control out'
+            f'{codecs[-1]} has no compression level to lower, so schedule "{name}" cannot help: use a '
+            'codec that has one, such as "topk:0.01", "dgc:0.001", "qsgd:4" or "fft:0.85", or leave the '
+            "schedule out"
         )
     thetas = {codec.theta for codec in strong}
     theta = thetas.pop() if len(thetas) == 1 else None
-    if control is not None:
-        control.check(theta)
+    if schedule is not None:
+        schedule.check(theta)
     return theta
 
 
@@ -88,82 +89,90 @@ LOG = logging.getLogger("thinwire")
 UNHEARD_STEPS = 100  # steps after which somebody should have told something
 
 
-class Steering:
-    """The strength of every step, decided on every rank from the same numbers; None as control: always 1."""
+class Scheduler:
+    """Decides the compression level of every step, on all ranks from the same values."""
 
-    def __init__(self, control: Schedule[Any] | None, theta: float | None) -> None:
-        self.control, self.full_theta = control, theta
-        self.state: ControlState = ControlState() if control is None else control.begin(theta)
+    def __init__(self, schedule: Schedule[Any] | None, theta: float | None) -> None:
+        self.schedule, self.full_theta = schedule, theta
+        self.state: ScheduleState = ScheduleState() if schedule is None else schedule.begin(theta)
         self.pending = Observation()
         self.changes: list[Change] = []
         self._heard = False
 
     @property
-    def strength(self) -> float:
-        return self.state.strength
+    def compression_level(self) -> float:
+        return self.state.compression_level
 
     @property
     def theta(self) -> float | None:
-        """The part of the numbers that is dropped now."""
-        return None if self.full_theta is None else self.strength * self.full_theta
+        """The part of the values that is dropped now."""
+        return None if self.full_theta is None else self.compression_level * self.full_theta
 
     @property
     def listens(self) -> bool:
         """True if the ranks must tell each other what they observed."""
-        return self.control is not None and self.control.needs is not None
+        return self.schedule is not None and self.schedule.needs is not None
 
     def observe(self, observation: Observation) -> None:
         """Adds what this rank observed to what it will tell the others."""
         self.pending = self.pending.plus(observation)
 
     def decide(self, observations: list[Observation], name: Callable[[int], int], step: int) -> bool:
-        """Sets the strength of a step from the observations of all ranks; True if it changed."""
-        if self.control is None:
+        """Sets the compression level of a step from the observations of all ranks; True if it changed."""
+        if self.schedule is None:
             return False
-        seen = agree(observations, name, self.control.needs)
-        self._remind(self.control, bool(observations[0].calls), step)
+        seen = agree(observations, name, self.schedule.needs)
+        self._remind(self.schedule, bool(observations[0].calls), step)
         self.pending = Observation()
-        before = self.strength
-        self.state, why = self.control.decide(self.state, seen, step, self.full_theta)
-        if self.strength == before:
+        before = self.compression_level
+        self.state, why = self.schedule.decide(self.state, seen, step, self.full_theta)
+        if self.compression_level == before:
             return False
-        self.changes.append(Change(step, self.strength, why))
-        LOG.info("step %d: %s of the codec's strength, was %s: %s", step, self.strength, before, why)
+        self.changes.append(Change(step, self.compression_level, why))
+        LOG.info("step %d: compression level %s, was %s: %s", step, self.compression_level, before, why)
         return True
 
-    def follow(self, strength: float, step: int) -> None:
-        """Takes the strength of a step that others have decided on."""
-        if strength != self.strength:
-            self.state = dataclasses.replace(self.state, strength=strength)
-            self.changes.append(Change(step, strength, "as the leader of its node decided"))
+    def follow(self, level: float, step: int) -> None:
+        """Takes the compression level that others decided on for a step."""
+        if level != self.compression_level:
+            self.state = dataclasses.replace(self.state, compression_level=level)
+            self.changes.append(Change(step, level, "as the leader of its node decided"))
 
     def state_dict(self, pending: list[Observation]) -> dict[str, Any] | None:
         """Plain numbers and texts; `pending` is what one rank, or each of them, has yet to tell."""
-        if self.control is None:
+        if self.schedule is None:
             return None
         return {
-            "text": control_text(self.control),
+            "text": schedule_text(self.schedule),
             "state": dataclasses.asdict(self.state),
             "changes": [dataclasses.asdict(change) for change in self.changes],
             "pending": [dataclasses.asdict(observation) for observation in pending],
         }
 
     def load(self, saved: Mapping[str, Any] | None, pending: Observation) -> None:
-        """Goes on where `state_dict` was taken; starts anew from a state that was taken without a control."""
-        if self.control is None:
+        """Goes on where `state_dict` was taken; starts anew if that run had no schedule."""
+        if self.schedule is None:
             return
-        begin = self.control.begin(self.full_theta)
-        self.state = begin if saved is None else dataclasses.replace(begin, **saved["state"])
-        self.changes = [] if saved is None else [Change(**change) for change in saved["changes"]]
+        begin = self.schedule.begin(self.full_theta)
+        self.state = begin if saved is None else dataclasses.replace(begin, **_present(saved["state"]))
+        self.changes = [] if saved is None else [Change(**_present(change)) for change in saved["changes"]]
         self.pending = pending
 
-    def _remind(self, control: Schedule[Any], heard: bool, step: int) -> None:
+    def _remind(self, schedule: Schedule[Any], heard: bool, step: int) -> None:
         self._heard = self._heard or heard
-        if control.needs is not None and not self._heard and step == UNHEARD_STEPS:
-            name, call = control_text(control), argument(control.needs)
+        if schedule.needs is not None and not self._heard and step == UNHEARD_STEPS:
+            name, call = schedule_text(schedule), argument(schedule.needs)
             LOG.warning(
-                'control "%s" was told nothing in %d steps: call compressor.observe(%s) in every step',
+                'schedule "%s" was told nothing in %d steps: call compressor.observe(%s) in every step',
                 name,
                 step,
                 call,
             )
+
+
+def _present(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """What was saved, under present names: 0.2 said "strength", and "level" for the guard's baseline."""
+    if "strength" not in saved:
+        return dict(saved)
+    names = {"strength": "compression_level", "level": "baseline"}
+    return {names.get(name, name): value for name, value in saved.items()}

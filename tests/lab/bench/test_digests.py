@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from thinwire.codecs.catalog import CATALOG
-from thinwire.texts import CONTROLS, MEMORIES, first_word
+from thinwire.texts import FEEDBACKS, SCHEDULES, first_word
 from thinwire_lab.bench import digests as lab
 from thinwire_lab.bench.digests import WORLDS, cases, digests
 
@@ -15,13 +15,13 @@ def test_all_codecs_memories_and_controls_are_there() -> None:
     texts = cases()
     links = {first_word(link) for text in texts for link in text.partition("@")[0].split(">>")}
     assert links == set(CATALOG)
-    for what, known in (("memory", MEMORIES), ("control", CONTROLS[1:])):
+    for what, known in (("feedback", FEEDBACKS), ("schedule", SCHEDULES[1:])):
         assert {name for name in known if any(f"{what}={name}" in text for text in texts)} == set(known)
     assert len(set(texts)) == len(texts)
 
 
 def test_resumed_equals_unresumed_and_codecs_differ() -> None:
-    texts = ("terngrad", "topk:0.05 @ control=guard:window=2")
+    texts = ("terngrad", "topk:0.05 @ schedule=guard:window=2")
     found = list(digests(texts, steps=6))
     assert [(digest.codec, digest.world) for digest in found] == [(t, w) for t in texts for w in WORLDS]
     assert all(digest.resumed for digest in found)

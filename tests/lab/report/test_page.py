@@ -17,7 +17,7 @@ SLIDE = """(() => {{
   slider.value = {};
   slider.dispatchEvent(new Event("input"));
 }})()"""
-LONG = "topk:0.01 @ memory=none control=guard:window=1,patience=1,gain=0.9"
+LONG = "topk:0.01 @ feedback=none schedule=guard:window=1,patience=1,gain=0.9"
 PROGRAM = chromium()
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here (Debian: apt install chromium)")

@@ -25,8 +25,8 @@ from thinwire_lab.run.virtual_trainer import Draw, Replicas, VirtualTrainer
 WORKERS = 3
 EXACT = [
     "terngrad",
-    "topk:0.01,start=2 @ memory=momentum:mask=off,lr=on",
-    "fft:0.85 @ control=guard",
+    "topk:0.01,start=2 @ feedback=momentum:mask=off,lr=on",
+    "fft:0.85 @ schedule=guard",
 ]
 
 

@@ -52,7 +52,7 @@ def test_a_token_bucket_does_not_fool_the_probe(burst_bytes: float) -> None:
     clock = SimulatedClock()
     group = SimulatedGroup(SimulatedNetwork(wire, 4, None), clock)
     link = probe_link(group, company=False, clock=clock).link
-    pace = link.pace(ALL_REDUCE)
+    pace = link.timing(ALL_REDUCE)
     assert pace is not None
     assert pace.seconds(7.4e6) == pytest.approx(1.5 * 7.4e6 / 12.5e6, rel=0.1)
     assert link.burst_bytes == pytest.approx(burst_bytes, rel=0.2, abs=2e5)

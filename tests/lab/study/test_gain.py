@@ -18,7 +18,7 @@ from thinwire_lab.study.accuracy import AccuracyComparison, accuracy_studies
 from thinwire_lab.study.gain import Gain, gains_of, write_opening_picture
 
 RATES = ("100mbit", "1gbit")
-LONG = "topk:0.04,start=5% @ memory=momentum:mask=off,lr=on"
+LONG = "topk:0.04,start=5% @ feedback=momentum:mask=off,lr=on"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -146,4 +146,4 @@ def test_the_labels_of_the_readmes_picture_are_whole() -> None:
     texts = ["".join(node.itertext()) for node in ElementTree.parse(picture).iter(f"{SVG}text")]
     assert not [text for text in texts if "..." in text or "\N{HORIZONTAL ELLIPSIS}" in text]
     assert "topk:0.04,start=5%" in texts
-    assert texts.count("memory=momentum:mask=off,lr=on") == 2
+    assert texts.count("feedback=momentum:mask=off,lr=on") == 2

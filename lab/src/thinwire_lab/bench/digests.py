@@ -48,8 +48,8 @@ CHAINS = (
     "terngrad:scales=own,block=320,wire=2bit",
     "topk:0.05 >> fp16",
 )
-MEMORIES = ("none", "residual", "momentum:0.8,mask=off", "momentum:nesterov=on,clip=1.0", "ef21")
-CONTROLS = ("steps:0=1/7=0.5/20=0.1", "epochs:0=1/1=0.5", "diminish", "diminish:theorem", "guard:window=2")
+FEEDBACKS = ("none", "residual", "momentum:0.8,mask=off", "momentum:nesterov=on,clip=1.0", "ef21")
+SCHEDULES = ("steps:0=1/7=0.5/20=0.1", "epochs:0=1/1=0.5", "diminish", "diminish:theorem", "guard:window=2")
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ def cases() -> tuple[str, ...]:
     return (
         *(text for name in CATALOG for text in _whole(SHORT.get(name, name))),
         *CHAINS,
-        *(f"{codec} @ memory={memory}" for memory in MEMORIES for codec in ("topk:0.05", "terngrad")),
-        *(f"{codec} @ control={control}" for control in CONTROLS for codec in (SHORT["dgc"], "fft:0.9")),
-        "qsgd:2 @ control=guard:window=2",
+        *(f"{codec} @ feedback={feedback}" for feedback in FEEDBACKS for codec in ("topk:0.05", "terngrad")),
+        *(f"{codec} @ schedule={schedule}" for schedule in SCHEDULES for codec in (SHORT["dgc"], "fft:0.9")),
+        "qsgd:2 @ schedule=guard:window=2",
     )
 
 
@@ -117,9 +117,9 @@ def _step(engine: Engine, step: int) -> bytes:
     buffer = torch.cat([made(spec, step, engine.group.rank) for spec in SPECS])
     engine.exchange(Bucket(buffer, LAYOUT))
     engine.end_step()
-    if engine.steering.listens:
+    if engine.scheduler.listens:
         loss = 2.0 / (1 + step) if step < 12 else 3.0 + step
-        engine.steering.observe(Observation.of(loss, lr=0.5 / (1 + step), epoch=step // 10))
+        engine.scheduler.observe(Observation.of(loss, lr=0.5 / (1 + step), epoch=step // 10))
     return buffer.numpy().tobytes()
 
 

@@ -47,11 +47,11 @@ class CodecOnTensor:
         self.bound = self._settled(codec, Context(WORLD, 0, torch.device("cpu"), kernels))
         packer = self.bound.packer
         self.payload = torch.zeros(packer.num_granules * packer.granule_bytes, dtype=torch.uint8)
-        self.agreed = self.bound.maxima(self._numbers())
+        self.shared = self.bound.maxima(self._numbers())
         self.encode()
         payloads = self.payload.expand(WORLD, -1).contiguous()
         self.sums = torch.zeros(packer.merged_bytes(packer.num_granules), dtype=torch.uint8)
-        packer.merge(payloads, self.agreed, self.sums)
+        packer.merge(payloads, self.shared, self.sums)
         self.payloads = payloads
 
     def _settled(self, codec: str, context: Context) -> BoundCodec:
@@ -69,8 +69,8 @@ class CodecOnTensor:
     def encode(self) -> None:
         """Statistics and packing: all that stands between a gradient and its payload."""
         y = self._numbers()
-        self.agreed = self.bound.maxima(y)
-        self.bound.packer.encode(y, self.agreed, Key(0, 0, 0), self.payload)
+        self.shared = self.bound.maxima(y)
+        self.bound.packer.encode(y, self.shared, Key(0, 0, 0), self.payload)
 
     def _numbers(self) -> Tensor:
         """The input of the coder. There is only this rank, so its own statistics are what was agreed."""
@@ -80,11 +80,11 @@ class CodecOnTensor:
         return y
 
     def merge(self) -> None:
-        self.bound.packer.merge(self.payloads, self.agreed, self.sums)
+        self.bound.packer.merge(self.payloads, self.shared, self.sums)
 
     def decode(self) -> None:
-        numbers = self.bound.numbers(self.out)
-        self.bound.packer.decode(self.sums.unsqueeze(0), self.agreed, numbers)
+        numbers = self.bound.decoded(self.out)
+        self.bound.packer.decode(self.sums.unsqueeze(0), self.shared, numbers)
         self.bound.finish(numbers, self.out)
 
 
@@ -99,23 +99,23 @@ def bench_kernels(
     target = torch.zeros_like(x)
     for codec in codecs:
         fast = CodecOnTensor(codec, x, chosen)
-        acts: dict[str, Callable[[], object]] = {
+        calls: dict[str, Callable[[], object]] = {
             "copy": lambda: target.copy_(x),
             "encode": fast.encode,
             "merge": fast.merge,
             "decode": fast.decode,
         }
-        times = _turns(acts, repeats)
+        times = _turns(calls, repeats)
         slow = CodecOnTensor(codec, x, available["reference"])
         reference = _turns({"encode": slow.encode, "decode": slow.decode}, 2)
         yield _row(codec, numel, chosen.name, fast, times, reference)
 
 
-def _turns(acts: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+def _turns(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
     """CPU seconds of this thread, which does all the work: other load on the machine counts less."""
-    times: dict[str, list[float]] = {name: [] for name in acts}
+    times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(repeats + 1):
-        for name, act in acts.items():
+        for name, act in calls.items():
             start = time.thread_time()
             act()
             if turn:  # the first turn touches the buffers

@@ -140,7 +140,7 @@ def check_hooks(hooks: Sequence[str]) -> None:
             check_codec(hook)
 
 
-def with_controls(hooks: Sequence[str]) -> tuple[str, ...]:
+def with_schedules(hooks: Sequence[str]) -> tuple[str, ...]:
     """The hooks to run: always with the floor and plain DDP; "ddp-best" stands for several bucket sizes."""
     wanted = [FLOOR, BASE, AGAIN, *hooks]
     sizes = [f"{BUCKET}:{mb}" for mb in BEST_BUCKETS_MB]

@@ -11,7 +11,7 @@ import torch
 
 from thinwire.perf.calibration import machine_kind
 from thinwire_lab.bench.exchange import ExchangeJob
-from thinwire_lab.bench.step import StepJob, with_controls
+from thinwire_lab.bench.step import StepJob, with_schedules
 from thinwire_lab.claims.claim import ClaimRun, ClaimStudy, Measured, Result, Tell, rounded
 from thinwire_lab.data import load_task
 from thinwire_lab.net.network import NETLAB, open_network
@@ -134,7 +134,7 @@ class StepTimeStudy(ClaimStudy):
 
     def perform(self, run: ClaimRun, data: Path | None, tell: Tell) -> Result:
         s = run.settings
-        job = StepJob(s["model"], s["batch"], with_controls(s["hooks"]), s["repeats"], s["rate"], False)
+        job = StepJob(s["model"], s["batch"], with_schedules(s["hooks"]), s["repeats"], s["rate"], False)
         rows = _timed("thinwire_lab.bench.step", asdict(job), s["rate"], s["hosts"], tell)
         return {
             "step_ms": {row["hook"]: round(row["step_ms"], 2) for row in rows},

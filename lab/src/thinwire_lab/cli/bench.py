@@ -195,7 +195,7 @@ def memory(
     \b
     Examples:
       thinwire bench memory
-      thinwire bench memory --hooks "topk:0.01,topk:0.01 @ memory=residual:undo=off"
+      thinwire bench memory --hooks "topk:0.01,topk:0.01 @ feedback=residual:undo=off"
     """
     from thinwire_lab.bench.micro import bench_memory
     from thinwire_lab.bench.step import check_hooks
@@ -222,7 +222,7 @@ def digests(
     \b
     Examples:
       thinwire bench digests --json > before.jsonl
-      thinwire bench digests --codecs "terngrad,topk:0.01 @ memory=none" --backend reference
+      thinwire bench digests --codecs "terngrad,topk:0.01 @ feedback=none" --backend reference
     """
     names = None if codecs is None else split_codecs(codecs)
     for name in names or ():
@@ -288,12 +288,12 @@ def step(
     for name in split_codecs(hooks):
         if first_word(name) not in HOOKS:
             read_codec_choice(name).check_names()
-    from thinwire_lab.bench.step import StepJob, check_hooks, with_controls
+    from thinwire_lab.bench.step import StepJob, check_hooks, with_schedules
     from thinwire_lab.models import model_card
     from thinwire_lab.net.network import open_network
 
     model_card(model)
-    names = with_controls(split_codecs(hooks))
+    names = with_schedules(split_codecs(hooks))
     check_hooks(names)
     workers = hosts * per_host
     with open_network(limit, workers, network, per_host) as made:

@@ -180,7 +180,7 @@ def train(
     codec: Annotated[
         str,
         typer.Option(
-            help='How gradients travel: auto, terngrad, topk:0.01, ddp, ...; options: "@ memory=none".'
+            help='How gradients travel: auto, terngrad, topk:0.01, ddp, ...; options: "@ feedback=none".'
         ),
     ] = "auto",
     run: RunOptions,
@@ -239,7 +239,7 @@ def compare(
       thinwire compare digits --tensorboard curves
       thinwire compare digits --seeds 3 --records study.jsonl
       thinwire compare digits --png --seeds 3 \\
-        --codecs "ddp,fft:0.9995 @ memory=none,fft:0.9995 @ memory=none control=guard"
+        --codecs "ddp,fft:0.9995 @ feedback=none,fft:0.9995 @ feedback=none schedule=guard"
     """
     names = split_codecs(codecs)
     recipe = run.recipe(task, names)

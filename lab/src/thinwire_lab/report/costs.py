@@ -1,4 +1,4 @@
-"""Costs in a record: stages of the exchange, cost of a step, strength of a codec, and curves over them."""
+"""Costs in a record: stages of the exchange, cost of a step, compression levels, and curves over them."""
 
 from __future__ import annotations
 
@@ -63,25 +63,27 @@ def _by_stretch(steps: list[int], sums: list[float]) -> list[float]:
     return [max(0.0, (end - start) / max(1, last - before)) for before, last, start, end in pairs]
 
 
-def controlled(record: Record) -> bool:
-    """Whether the strength of any codec could change."""
-    return any((outcome.report or {}).get("control") for outcome in record.outcomes)
+def scheduled(record: Record) -> bool:
+    """Whether the compression level of any codec could change."""
+    return any((outcome.report or {}).get("schedule") for outcome in record.outcomes)
 
 
-def strength_of(record: Record) -> str:
-    """What is drawn of codecs' strength: theta if all with a control have it, else the strength."""
-    runs = [o for o in record.outcomes if (o.report or {}).get("control")]
-    return "theta" if all((run.report or {}).get("theta") is not None for run in runs) else "strength"
+def level_kind(record: Record) -> str:
+    """What is drawn as compression level: theta if all codecs with a schedule have it, else the level."""
+    runs = [o for o in record.outcomes if (o.report or {}).get("schedule")]
+    return (
+        "theta" if all((run.report or {}).get("theta") is not None for run in runs) else "compression_level"
+    )
 
 
-def strength_axis(record: Record) -> str:
+def level_axis(record: Record) -> str:
     """The name of its axis."""
-    return "theta: part dropped" if strength_of(record) == "theta" else "strength of the codec"
+    return "theta: part dropped" if level_kind(record) == "theta" else "compression level"
 
 
-def strength_rows(record: Record, outcome: RunOutcome) -> list[Row]:
-    """The rows of a run that tell how strong its codec was."""
-    what = strength_of(record)
+def level_rows(record: Record, outcome: RunOutcome) -> list[Row]:
+    """The rows of a run that tell its compression level."""
+    what = level_kind(record)
     return [row for row in record.rows[outcome.label] if row["row"] == "step" and what in row]
 
 

@@ -181,7 +181,7 @@ def histograms(data: dict[str, Any]) -> list[str]:
     ]
 
 
-def strengths() -> list[str]:
+def levels() -> list[str]:
     """How strong the codecs were over time."""
     note = (
         "Runs without a control are drawn where their codec drops a part of the numbers, as it always does."
@@ -189,7 +189,7 @@ def strengths() -> list[str]:
     return [
         heading("Strength of the codec over time"),
         paragraph(note, quiet=True),
-        _boxes("strengths"),
+        _boxes("levels"),
     ]
 
 

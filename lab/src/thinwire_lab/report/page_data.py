@@ -9,15 +9,15 @@ from thinwire_lab.data.task import ACCURACY
 from thinwire_lab.report.costs import (
     RunCurve,
     codec_cost,
-    controlled,
+    level_axis,
+    level_kind,
+    level_rows,
     loss_curve,
     mean_curve,
     rate_of,
+    scheduled,
     score_curve,
     stage_history,
-    strength_axis,
-    strength_of,
-    strength_rows,
 )
 from thinwire_lab.report.drawing import STAGES, colours
 from thinwire_lab.report.record import Record, Row, RunOutcome
@@ -42,7 +42,7 @@ def page_data(record: Record) -> Values:
         "layers": _layers(firsts),
         "history": _history(record, firsts),
         "histograms": _histograms(record, firsts),
-        "strengths": _strengths(record),
+        "levels": _levels(record),
     }
 
 
@@ -143,13 +143,13 @@ def _by_layer(looks: list[Row]) -> list[Values]:
     return [{"name": name, "looks": layers[name]} for name in largest]
 
 
-def _strengths(record: Record) -> Values | None:
-    if not controlled(record):
+def _levels(record: Record) -> Values | None:
+    if not scheduled(record):
         return None
     numbers = {codec: number for number, codec in enumerate(first_runs(record))}
     curves = []
     for run in record.outcomes:
-        rows, what = strength_rows(record, run), strength_of(record)
+        rows, what = level_rows(record, run), level_kind(record)
         x, y = [row["step"] for row in rows], [row[what] for row in rows]
         curves.append({"codec": numbers[run.asked], "x": x, "y": y})
-    return {"axis": strength_axis(record), "curves": curves}
+    return {"axis": level_axis(record), "curves": curves}

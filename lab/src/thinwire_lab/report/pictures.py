@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from thinwire.texts import counted, parse_rate
 from thinwire_lab.data.task import ACCURACY
-from thinwire_lab.report.costs import codec_cost, controlled, strength_axis, strength_of, strength_rows
+from thinwire_lab.report.costs import codec_cost, level_axis, level_kind, level_rows, scheduled
 from thinwire_lab.report.drawing import bar, bare, colours, dot, new_figure, save, sheet, shortened, text
 from thinwire_lab.report.page_data import axis_of
 from thinwire_lab.report.record import Record, Row, RunOutcome, write_text
@@ -25,22 +25,22 @@ NAMES, BARS, DOTS, END = 16, 190, 530, 700  # where the columns begin; the last 
 def write_picture(record: Record, path: Path) -> None:
     """Score against steps, score against time, bytes per step: three plots in a row.
 
-    If a control was at work, the codecs' strength takes the place of the score against time.
+    If a control was at work, the compression levels takes the place of the score against time.
     """
     names = _palette(record)
     long = max(map(len, names)) > LONG_NAME
     figure = new_figure(12, 3.6 + 0.25 * len(names) * long, dpi=150)
     by_steps, middle, by_bytes = figure.subplots(1, 3)
     _curves(record, by_steps, "step", "steps")
-    if controlled(record):
-        _strengths(record, middle)
+    if scheduled(record):
+        _levels(record, middle)
     else:
         _curves(record, middle, "seconds", "seconds of training")
     _bytes(record, by_bytes)
     if long:  # they go below the plots, once
         figure.legend(*by_steps.get_legend_handles_labels(), loc="outside lower left", frameon=False)
         by_bytes.set_yticks([])
-    for axes in () if long else figure.axes[: 1 if controlled(record) else 2]:
+    for axes in () if long else figure.axes[: 1 if scheduled(record) else 2]:
         axes.legend(frameon=False)
     figure.suptitle(title_of(record), fontsize="medium" if long else None)
     save(figure, path)
@@ -58,13 +58,13 @@ def _curves(record: Record, axes: Axes, x: str, x_name: str) -> None:
     bare(axes)
 
 
-def _strengths(record: Record, axes: Axes) -> None:
+def _levels(record: Record, axes: Axes) -> None:
     palette = _palette(record)
     for outcome in record.outcomes:
-        rows = strength_rows(record, outcome)
-        values = [row[strength_of(record)] for row in rows]
+        rows = level_rows(record, outcome)
+        values = [row[level_kind(record)] for row in rows]
         axes.step([row["step"] for row in rows], values, where="post", color=palette[outcome.asked])
-    axes.set(xlabel="steps", ylabel=strength_axis(record), xlim=(0, None), ylim=(-0.03, 1.05))
+    axes.set(xlabel="steps", ylabel=level_axis(record), xlim=(0, None), ylim=(-0.03, 1.05))
     bare(axes)
 
 

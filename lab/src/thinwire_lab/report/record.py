@@ -18,7 +18,7 @@ from typing import Any
 
 from thinwire.errors import LabError
 from thinwire.perf.calibration import machine_kind
-from thinwire_lab.records import now
+from thinwire_lab.records import now, read_json
 
 FORMAT = "thinwire record"
 VERSION = 1
@@ -122,7 +122,7 @@ def read_record(folder: Path) -> Record:
 
 def _summary(path: Path) -> dict[str, Any]:
     try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
+        summary = read_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise LabError(
             f"{path} cannot be read ({error}): name a folder that train, compare or demo wrote"
@@ -143,7 +143,7 @@ def _rows(path: Path) -> Iterator[Row]:
         raise LabError(f"{path} cannot be read ({error}): run the command again") from error
     for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line)
+            row = read_json(line)
             row["run"], row["row"], row["step"]
         except (ValueError, TypeError, KeyError) as error:
             raise LabError(

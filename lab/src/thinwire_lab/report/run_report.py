@@ -57,7 +57,7 @@ def _sections(record: Record, data: Values) -> list[str]:
         *_top(record, data),
         plots.controls(data),
         *plots.learning(record.outcomes[0].metric),
-        *_control(record, data),
+        *_schedule(record, data),
         *plots.stages(data),
         *(plots.history(data) if data["history"] else []),
         *_layers(record, data),
@@ -150,20 +150,18 @@ def sources(outcomes: Sequence[RunOutcome]) -> str:
     return "; ".join(f"{source} ({', '.join(named)})" for source, named in codecs.items())
 
 
-def _control(record: Record, data: Values) -> list[str]:
-    """How strong the codecs were over time, if anything controlled them."""
-    if data["strengths"] is None:
+def _schedule(record: Record, data: Values) -> list[str]:
+    """Compression levels over time, if a run had a schedule."""
+    if data["levels"] is None:
         return []
-    runs = [run for run in record.outcomes if (run.report or {}).get("control")]
-    return [*plots.strengths(), *map(_changes_table, runs)]
+    runs = [run for run in record.outcomes if (run.report or {}).get("schedule")]
+    return [*plots.levels(), *map(_changes_table, runs)]
 
 
 def _changes_table(outcome: RunOutcome) -> str:
     changes = (outcome.report or {})["changes"]
-    rows = [[str(change["step"]), f"{change['strength']:.4g}", change["why"]] for change in changes]
-    return details(
-        f"{outcome.label}: {len(rows)} changes", table(["step", "strength", "why"], rows, "reasons")
-    )
+    rows = [[str(change["step"]), f"{change['compression_level']:.4g}", change["why"]] for change in changes]
+    return details(f"{outcome.label}: {len(rows)} changes", table(["step", "level", "why"], rows, "reasons"))
 
 
 def _layers(record: Record, data: Values) -> list[str]:

@@ -12,7 +12,6 @@ import thinwire as tw
 from thinwire.errors import LabError
 from thinwire.plans.plan import idle_text
 from thinwire.tensors import Spec
-from thinwire.texts import FORMER
 from thinwire_lab.run.recipe import DDP, DDP_FP16, DDP_POWERSGD, read_codec_choice
 
 POWERSGD_START_STEP = 2  # PyTorch wants the buckets rebuilt first
@@ -65,7 +64,6 @@ def attach(
         model = DistributedDataParallel(net, bucket_cap_mb=choice.bucket_mb)
         link = None if link_rate is None else tw.Link(rate=link_rate)
         options = choice.options() | {"total_steps": total_steps}
-        options |= {name: options.pop(former) for name, former in FORMER.items()}
         compressor = tw.compress(model, choice.codec, seed=seed, link=link, **options)
         return HookedModel(model, compressor)
     if name == DDP_POWERSGD:

@@ -13,10 +13,9 @@ from thinwire.auto.qualities import DENSE, QUALITIES, candidates
 from thinwire.codecs.catalog import AUTO, check_codec_names
 from thinwire.errors import LabError
 from thinwire.texts import (
-    CONTROLS,
-    FORMER,
-    MEMORIES,
+    FEEDBACKS,
     ROUTES,
+    SCHEDULES,
     check_name,
     first_word,
     read_hierarchy,
@@ -25,7 +24,7 @@ from thinwire.texts import (
 
 DDP, DDP_FP16, DDP_POWERSGD = "ddp", "ddp-fp16", "ddp-powersgd"  # PyTorch's own exchange
 OPTIMIZERS = ("sgd", "adam", "adamw")
-SCHEDULES = ("constant", "cosine")
+LR_SCHEDULES = ("constant", "cosine")
 
 
 @dataclass(frozen=True)
@@ -33,9 +32,9 @@ class CodecChoice:
     """A codec text, how else `compress` is called, and the size of DDP's buckets in MB (None: DDP's own)."""
 
     codec: str
-    memory: str | None = None
+    feedback: str | None = None
     route: str | None = None
-    control: str | None = None
+    schedule: str | None = None
     bucket: str | None = None
     quality: str | None = None
     hierarchy: str | None = None
@@ -45,7 +44,7 @@ class CodecChoice:
             raise LabError(f"bucket={self.bucket} must be a size in MB, as in bucket=5")
         if not (self.hierarchy in (None, "auto", "off") or str(self.hierarchy).isdigit()):
             raise LabError(f"hierarchy={self.hierarchy} must be auto, off, or how many workers a node has")
-        if self.is_auto and (self.memory or self.route or self.control):
+        if self.is_auto and (self.feedback or self.route or self.schedule):
             raise LabError(
                 "auto chooses feedback, route and schedule with the codec: quality= and hierarchy= fit"
             )
@@ -66,8 +65,8 @@ class CodecChoice:
         """Refuses a misspelt name without waiting for torch; options are checked where the codec is made."""
         if not self.is_pytorch and not self.is_auto:
             check_codec_names(self.codec)
-        for what, known in (("feedback", MEMORIES), ("route", ROUTES), ("schedule", CONTROLS)):
-            text = getattr(self, FORMER.get(what, what))
+        for what, known in (("feedback", FEEDBACKS), ("route", ROUTES), ("schedule", SCHEDULES)):
+            text = getattr(self, what)
             if text is not None:
                 check_name(what, text, known)
 
@@ -77,7 +76,7 @@ class CodecChoice:
 
     def options(self) -> dict[str, Any]:
         """The options as `compress` takes them."""
-        options: dict[str, Any] = {"memory": self.memory, "route": self.route, "control": self.control}
+        options: dict[str, Any] = {"feedback": self.feedback, "route": self.route, "schedule": self.schedule}
         if self.quality is not None:
             options["quality"] = self.quality
         if self.hierarchy is not None:
@@ -93,14 +92,14 @@ class CodecChoice:
         if self.is_auto:
             candidates(self.quality or QUALITIES[0])
             return tw.Plan.of(tw.Policy.of(DENSE), model, workers)
-        return tw.Plan.of(self.policy(total_steps), model, workers, self.memory, self.route, self.control)
+        return tw.Plan.of(self.policy(total_steps), model, workers, self.feedback, self.route, self.schedule)
 
 
 def read_codec_choice(text: str) -> CodecChoice:
     """Reads a codec text with options behind "@", in words of the form option=value.
 
-    >>> read_codec_choice("topk:0.01 @ control=guard:patience=2 memory=none").options()
-    {'memory': 'none', 'route': None, 'control': 'guard:patience=2'}
+    >>> read_codec_choice("topk:0.01 @ schedule=guard:patience=2 feedback=none").options()
+    {'feedback': 'none', 'route': None, 'schedule': 'guard:patience=2'}
     """
     codec, given = split_options(text)
     return CodecChoice(codec, **given)
@@ -134,7 +133,8 @@ class Recipe:
             f"optimizer {self.optimizer!r} must be one of {', '.join(OPTIMIZERS)}",
         )
         _require(
-            self.schedule in SCHEDULES, f"schedule {self.schedule!r} must be one of {', '.join(SCHEDULES)}"
+            self.schedule in LR_SCHEDULES,
+            f"schedule {self.schedule!r} must be one of {', '.join(LR_SCHEDULES)}",
         )
         _require(self.workers >= 1, f"workers must be at least 1, not {self.workers}")
         _require(self.batch >= 1, f"batch must be at least 1, not {self.batch}")

@@ -121,7 +121,7 @@ def _short(rows: list[Row]) -> dict[str, Any]:
 
 
 def _extras(row: Row) -> list[dict[str, float]]:
-    extras: dict[str, float] = {name: row[name] for name in ("strength", "theta") if name in row}
+    extras: dict[str, float] = {name: row[name] for name in ("compression_level", "theta") if name in row}
     return [extras] if extras else []
 
 

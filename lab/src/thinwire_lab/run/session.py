@@ -95,7 +95,7 @@ class TrainingSession:
         return self.checkpoints is None
 
     def _settings(self, recipe: Recipe, network: LabNetwork) -> RunSettings:
-        guarded = (read_codec_choice(recipe.codec).control or "").startswith("guard")
+        guarded = (read_codec_choice(recipe.codec).schedule or "").startswith("guard")
         return RunSettings(recipe, network.kind, self.recipes[0].codec if guarded else "")
 
 

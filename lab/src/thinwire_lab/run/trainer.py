@@ -113,13 +113,13 @@ class Training:
         """What a worker's draws of this step follow from."""
         return (self.recipe.seed << 32) + self.step * self.recipe.workers + rank
 
-    def strength(self) -> dict[str, float]:
-        """How strong the codec is now: its strength and, if it drops a part of the numbers, theta."""
+    def level(self) -> dict[str, float]:
+        """The compression level and, if the codec drops a part of the values, theta."""
         compressor = self.compressor
-        if compressor is None or (compressor.plan.control is None and compressor.theta is None):
+        if compressor is None or (compressor.plan.schedule is None and compressor.theta is None):
             return {}
         theta = {} if compressor.theta is None else {"theta": compressor.theta}
-        return {"strength": compressor.strength, **theta}
+        return {"compression_level": compressor.compression_level, **theta}
 
 
 class Trainer(Training):

@@ -68,7 +68,7 @@ class TrainingWorker:
             self.times.add(seconds, trainer.waited_s)
             untold.append(float(f"{loss:.5g}"))
             if trainer.step in shown:
-                self.say("step", loss=losses[-1], losses=untold, **trainer.strength())
+                self.say("step", loss=losses[-1], losses=untold, **trainer.level())
                 untold.clear()
             if found := histograms.take():
                 self.say("histograms", layers=found)

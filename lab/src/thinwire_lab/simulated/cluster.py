@@ -111,8 +111,8 @@ class SimulatedGroup(Group):
             receive.view(self.size, -1).copy_(send.view(-1).expand(self.size, -1))
         return self._take("all_gather", send.nbytes)
 
-    def confess(self, confession: FailureReport) -> Mapping[int, FailureReport | None]:
-        return {self.rank: confession}
+    def report_failure(self, failure: FailureReport) -> Mapping[int, FailureReport | None]:
+        return {self.rank: failure}
 
     def abort(self) -> None:
         pass

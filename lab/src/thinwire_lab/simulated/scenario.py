@@ -177,9 +177,9 @@ class SimulatedRun:
         group = SimulatedGroup(self.network, self.clock)
         meter = Metered(group)
         layouts = list(_layouts(made.net))
-        survey = Profiler(meter, group, None, CPU, made.model, layouts, self._calibrate)
+        profiler = Profiler(meter, group, None, CPU, made.model, layouts, self._calibrate)
         actions = GroupActions(
-            meter, group, CPU, survey, lambda act: act(), self._switch, self._switch, self.clock
+            meter, group, CPU, profiler, lambda act: act(), self._switch, self._switch, self.clock
         )
         self.autotuner = Autotuner(made.quality, actions, made.workers)
 

@@ -290,7 +290,7 @@ class AccuracyPicture:
 def family(codec: str) -> str:
     """The first word of a codec text.
 
-    >>> family("gradiveq:4,slice=row >> qsgd:8"), family("sign @ memory=ef21")
+    >>> family("gradiveq:4,slice=row >> qsgd:8"), family("sign @ feedback=ef21")
     ('gradiveq', 'sign')
     """
     return re.split(r"[:@>\s]", codec, maxsplit=1)[0]

@@ -21,23 +21,23 @@ _MOST = torch.finfo(torch.float32).max
 def select(x: Tensor, table: Tensor, indices: Tensor, values: Tensor) -> None:
     """The k largest groups of every chunk by their keys, of equal ones the first."""
     for offset, chunk, count, k, low_bits, low_byte, high_byte, value, group in _runs(table):
-        numbers = x[offset : offset + count * chunk * group].view(count, chunk, group)
-        order = keys(numbers).sort(dim=1, descending=True, stable=True).indices
+        elements = x[offset : offset + count * chunk * group].view(count, chunk, group)
+        order = keys(elements).sort(dim=1, descending=True, stable=True).indices
         chosen = order[:, :k].sort(dim=1).values
-        found = numbers.gather(1, chosen.unsqueeze(2).expand(-1, -1, group))
+        found = elements.gather(1, chosen.unsqueeze(2).expand(-1, -1, group))
         values[value : value + found.numel()] = found.flatten()
         _put(indices, low_byte, _digits(chosen & ((1 << low_bits) - 1), low_bits))
         _put(indices, high_byte, _marks(chosen, chunk, k, low_bits))
 
 
-def keys(numbers: Tensor) -> Tensor:
+def keys(values: Tensor) -> Tensor:
     """The magnitudes of groups (the last dimension) as the bit patterns of floats: NaN > Inf > numbers.
 
     Of one number |x|; of two sqrt(a^2 + b^2) in float64, at most the largest float if both are finite.
     """
-    if numbers.shape[-1] == 1:
-        return numbers.squeeze(-1).view(torch.int32) & 0x7FFFFFFF
-    length = numbers.double().square().sum(-1).sqrt()
+    if values.shape[-1] == 1:
+        return values.squeeze(-1).view(torch.int32) & 0x7FFFFFFF
+    length = values.double().square().sum(-1).sqrt()
     length = torch.where((length > _MOST) & (length < torch.inf), _MOST, length)
     return (length.float().view(torch.int32) & 0x7FFFFFFF).clamp(max=_NAN)
 
@@ -77,9 +77,9 @@ def _runs(table: Tensor) -> list[list[int]]:
     return found
 
 
-def _digits(numbers: Tensor, width: int) -> Tensor:
+def _digits(values: Tensor, width: int) -> Tensor:
     """The `width` bits of every number, the lowest first."""
-    return numbers.flatten().unsqueeze(1) >> torch.arange(width, device=numbers.device) & 1
+    return values.flatten().unsqueeze(1) >> torch.arange(width, device=values.device) & 1
 
 
 def _low(indices: Tensor, first: int, count: int, k: int, low_bits: int) -> Tensor:

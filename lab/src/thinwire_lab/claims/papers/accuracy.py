@@ -23,7 +23,7 @@ from thinwire_lab.claims.training_studies import SCALED_DOWN, STEPS, Trainings, 
 from thinwire_lab.records import RecordFile
 
 LEVEL, NEAR = -0.005, -0.01
-FEEDBACK, NO_FEEDBACK = "sign", "sign @ memory=none"
+FEEDBACK, NO_FEEDBACK = "sign", "sign @ feedback=none"
 DGC = "dgc:0.001,warmup=60"
 POWERSGD = ("powersgd:1", "powersgd:4")
 
@@ -122,7 +122,7 @@ FILE = "accuracy-cifar10.jsonl"
 FLOAT = "ddp"
 CIFAR_SCALED_DOWN = "CIFAR-10, a residual net of 0.66 M parameters, 4 virtual workers, 7 epochs"
 
-GRADIVEQ_CODEC = "gradiveq:4,sample=8,compress=16 >> qsgd:8 @ memory=momentum:mask=off,lr=on"
+GRADIVEQ_CODEC = "gradiveq:4,sample=8,compress=16 >> qsgd:8 @ feedback=momentum:mask=off,lr=on"
 
 
 def reader(codec: str) -> Callable[[Path], Sequence[Measured]]:

@@ -140,10 +140,10 @@ ERROR_CLAIMS = (
 
 LEVEL = -0.005
 RECOVERED = 0.8  # of what was lost
-CONSTANT = "fft:0.99 @ memory=none"
-DIMINISHING = f"{CONSTANT} control=diminish"
-RUINED = "fft:0.9995 @ memory=none"
-LOWERED = f"{RUINED} control=steps:0=1/{STEPS // 2}=0"
+CONSTANT = "fft:0.99 @ feedback=none"
+DIMINISHING = f"{CONSTANT} schedule=diminish"
+RUINED = "fft:0.9995 @ feedback=none"
+LOWERED = f"{RUINED} schedule=steps:0=1/{STEPS // 2}=0"
 
 
 def judge_diminishing(evidence: Evidence) -> Judgement:

@@ -57,10 +57,10 @@ function drawLayers() {
 }
 
 function drawStrengths() {
-  if (!byId("strengths")) return;
-  const series = shown(data.strengths.curves).map((curve) => ({ ...curve, colour: named(curve.codec).colour,
+  if (!byId("levels")) return;
+  const series = shown(data.levels.curves).map((curve) => ({ ...curve, colour: named(curve.codec).colour,
     label: named(curve.codec).name }));
-  lineChart(byId("strengths"), { series, xName: "steps", yName: data.strengths.axis, xFormat: formats.plain });
+  lineChart(byId("levels"), { series, xName: "steps", yName: data.levels.axis, xFormat: formats.plain });
 }
 
 function drawHistograms() {

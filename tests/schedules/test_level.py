@@ -21,16 +21,15 @@ STRONG = (
 
 
 @pytest.mark.parametrize("text", STRONG)
-def test_less_strength_is_more_bytes(text: str) -> None:
+def test_less_level_is_more_bytes(text: str) -> None:
     codec = tw.parse(text)
-    assert codec.has_strength
-    assert codec.at_strength(1.0) is codec
+    assert codec.adjustable
+    assert codec.at_level(1.0) is codec
     model = Model((Spec("a", (300, 70)),))
     sizes = [
-        tw.Plan.of(Policy.of(codec, ()), model, 2).at_strength(strength).step_bytes(step=10**6)
-        for strength in SHARES
+        tw.Plan.of(Policy.of(codec, ()), model, 2).at_level(level).step_bytes(step=10**6) for level in SHARES
     ]
-    assert sizes[:-1] == sorted(sizes[:-1]), "but at strength 0: what is all there needs no places"
+    assert sizes[:-1] == sorted(sizes[:-1]), "but at compression level 0: what is all there needs no places"
     assert sizes[-1] > 1.5 * sizes[0]
 
 
@@ -39,22 +38,22 @@ def test_name_memory_route_and_merge_stay(text: str) -> None:
     """The memory of a plan stays, even where the gentler codec alone would not ask for it."""
     plan = tw.Plan.of(Policy.of(text, ()), Model((Spec("a", (300, 70)),)), 2)
     (entry,) = plan.entries
-    for strength in SHARES:
-        (at_strength,) = plan.at_strength(strength).entries
-        assert (str(at_strength.codec), at_strength.codec.merge) == (text, entry.codec.merge)
-        assert (at_strength.memory, at_strength.route) == (entry.memory, entry.route)
+    for level in SHARES:
+        (at_level,) = plan.at_level(level).entries
+        assert (str(at_level.codec), at_level.codec.merge) == (text, entry.codec.merge)
+        assert (at_level.feedback, at_level.route) == (entry.feedback, entry.route)
 
 
 def test_theta_is_multiplied() -> None:
-    assert tw.parse("topk:0.2").at_strength(0.5).theta == pytest.approx(0.4)
-    assert tw.parse("fft:0.9").at_strength(0.25).theta == pytest.approx(0.225)
-    assert tw.parse("dgc:0.001").at_strength(0.0).theta == 0
+    assert tw.parse("topk:0.2").at_level(0.5).theta == pytest.approx(0.4)
+    assert tw.parse("fft:0.9").at_level(0.25).theta == pytest.approx(0.225)
+    assert tw.parse("dgc:0.001").at_level(0.0).theta == 0
     assert tw.parse("qsgd:4").theta is None
 
 
 def test_bits_grow() -> None:
     def bits(text: str) -> list[str]:
-        return [tw.parse(text).at_strength(strength).canonical for strength in (0.5, 0.0)]
+        return [tw.parse(text).at_level(level).canonical for level in (0.5, 0.0)]
 
     assert bits("qsgd:3") == ["QSGD(bits=6)", "QSGD(bits=8)"]
     assert bits("rangefloat:7,mantissa=3") == [
@@ -66,13 +65,13 @@ def test_bits_grow() -> None:
 def test_where_something_is_selected_the_rest_stays() -> None:
     for text in ("topk:0.1 >> rangefloat:10", "topk:0.1 >> qsgd:4,scales=own", "fft:0.9"):
         codec = tw.parse(text)
-        assert codec.at_strength(0.0).coder == codec.coder
-        assert codec.at_strength(0.5).stages == codec.stages
-        assert codec.at_strength(0.5).selecting != codec.selecting
+        assert codec.at_level(0.0).coder == codec.coder
+        assert codec.at_level(0.5).stages == codec.stages
+        assert codec.at_level(0.5).selecting != codec.selecting
 
 
 @pytest.mark.parametrize("text", ["terngrad", "sign", "gradiveq", "powersgd", "bf16", "dense", "topk:k=3"])
-def test_without_strength_nothing_changes(text: str) -> None:
+def test_without_level_nothing_changes(text: str) -> None:
     codec = tw.parse(text)
-    assert not codec.has_strength
-    assert codec.at_strength(0.0) is codec
+    assert not codec.adjustable
+    assert codec.at_level(0.0) is codec

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from thinwire.clock import Clock
 from thinwire.codecs.codec import Codec
-from thinwire.codecs.coder import Merge, Packer, aligned
+from thinwire.codecs.coder import GatherPacker, Merge, Packer, aligned
+from thinwire.codecs.two_phase import TwoPhasePacker
 from thinwire.errors import PlanError
 from thinwire.groups.base import Group, Pending, all_gather_bytes, all_reduce_bytes, all_to_all_bytes
 from thinwire.tensors import Scratch
@@ -32,6 +33,9 @@ class WireChunk(Protocol):
 
     @property
     def shared(self) -> Tensor: ...
+
+    def merge(self, payloads: Tensor, merged: Tensor) -> None:
+        """At the owner: (ranks, bytes) of the same granules to one merged piece."""
 
 
 P = TypeVar("P", bound=WireChunk)
@@ -73,6 +77,10 @@ class Route(ABC):
                 f'{", ".join(sorted(m.value for m in self.takes))}: use route "{default_route_name(codec)}"'
             )
 
+    def bind(self, packer: Packer) -> Packer:
+        """The packer of a lane that goes this way."""
+        return packer
+
     @abstractmethod
     def payload_bytes(self, packer: Packer, world: int) -> int:
         """Size of the buffer a part encodes into, padding included."""
@@ -91,11 +99,20 @@ class Route(ABC):
         """Starts the first leg of a message; `index` counts the messages of a bucket."""
 
 
-def default_route_name(codec: Codec) -> str:
-    """The route a codec takes when nobody says otherwise."""
+ALL_GATHER_WORLD = 2  # workers up to which an all-gather sends no more than two phases: N - 1, 2 (N - 1) / N
+
+
+def default_route_name(codec: Codec, world: int = ALL_GATHER_WORLD, exact_mean: bool = False) -> str:
+    """The route a codec takes when nobody says otherwise: the one that sends least.
+
+    `exact_mean`: its error feedback needs the mean of what was sent, not what an owner makes of it.
+    """
     if codec.merge is Merge.SUM:
         return "allreduce"
-    return "sharded" if codec.merge is Merge.INT else "allgather"
+    if codec.merge is Merge.INT:
+        return "sharded"
+    two_phases = codec.reencodes and not exact_mean and world > ALL_GATHER_WORLD
+    return "sharded" if two_phases else "allgather"
 
 
 class AllReduce(Route):
@@ -189,10 +206,23 @@ class Sharded(Route):
     1. all-to-all of the packed shards (a shard is a whole number of granules, the same for every owner)
     2. every owner merges what it received, in rank order
     3. all-gather of the merged shards; for shared-scale integers this is exact: no second rounding
+
+    Payloads that cannot be added are decoded by their owner, who encodes the mean again (TwoPhasePacker).
     """
 
     name = "sharded"
-    takes = frozenset({Merge.SUM, Merge.INT})
+    takes = frozenset(Merge)
+
+    def check(self, codec: Codec) -> None:
+        super().check(codec)
+        if codec.merge is Merge.GATHER and not codec.reencodes:
+            raise PlanError(
+                f'{codec} cannot be encoded again by the owner of a share, as route "{self.name}" would: it '
+                'codes whole columns, or behind stages that change from step to step; use route "allgather"'
+            )
+
+    def bind(self, packer: Packer) -> Packer:
+        return TwoPhasePacker.of(packer) if isinstance(packer, GatherPacker) else packer
 
     def payload_bytes(self, packer: Packer, world: int) -> int:
         return _shard_bytes(packer, world) * world
@@ -255,7 +285,7 @@ class _ShardedHandle(Handle):
         for chunk, size in zip(self.message, sizes, strict=True):
             shard = _shard_bytes(chunk.packer, self.world)
             payloads, sums = self.received[:, shard_start : shard_start + shard], owned[start : start + size]
-            chunk.packer.merge(payloads, chunk.shared, sums)
+            chunk.merge(payloads, sums)
             owned[start + size : start + aligned(size)] = 0
             start, shard_start = start + aligned(size), shard_start + shard
         return owned

@@ -15,6 +15,7 @@ import torch
 from cases import COMPRESSED, VARIANTS, WORLDS, pairs
 from torch import Tensor
 
+import thinwire as tw
 from packing import one_tensor, pack
 from simulation import Gradients, Simulation, assert_ranks_agree, gaussian, specs_of
 from thinwire.codecs.coder import Merge
@@ -108,7 +109,12 @@ def nan_and_inf_reach_every_rank_and_nothing_else(case: Case) -> None:
 
 
 def the_mean_is_that_of_the_payloads(case: Case) -> None:
-    """C3 on every route: what each rank's payload stands for, made by hand, and averaged in float64."""
+    """C3 on every route: what each rank's payload stands for, made by hand, and averaged in float64.
+
+    Where owners encode that mean again it is another: tests/codecs/test_two_phase.py.
+    """
+    if case.route == "sharded" and tw.parse(case.text).reencodes:
+        return
     expected, rounding = payload_mean(case.text, case.world)
     error = (case.outcome.means[0][0]["odd"].double() - expected).abs().max()
     assert error <= 2 * rounding * expected.abs().max() + 1e-6

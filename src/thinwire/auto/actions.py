@@ -69,7 +69,7 @@ class GroupActions:
     def flood_bytes(self) -> int:
         """What plain DDP sends in a step: a token bucket that codecs do not empty may hold less."""
         size = self._everybody.size
-        return 2 * (size - 1) * self._survey.dense_bytes // size
+        return 2 * (size - 1) * self._profiler.dense_bytes // size
 
     def measure(self, codecs: Sequence[str], step_s: float) -> None:
         """Probes the links and, if they are not known, the codecs; collective."""

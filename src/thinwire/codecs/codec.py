@@ -143,6 +143,15 @@ class Codec:
         """How payloads of several ranks become one: by the coder, unless a stage selects."""
         return self.coder.merge if self.selecting is None else Merge.GATHER
 
+    @property
+    def reencodes(self) -> bool:
+        """True if an owner can encode the mean of its share again: two phases instead of an all-gather.
+
+        What the owner holds back lives behind the stages, so these must never change.
+        """
+        fixed = all(stage.fixed for stage in self.stages)
+        return self.merge is Merge.GATHER and fixed and self.coder.cuts_anywhere
+
     @cached_property
     def own_dtype(self) -> bool:
         """True if a tensor travels as it is, in its own dtype."""

@@ -117,6 +117,11 @@ class Coder(ChainLink):
     def merge(self) -> Merge:
         """How its payloads merge; most coders say it with a plain attribute, `merge = Merge.GATHER`."""
 
+    @property
+    def cuts_anywhere(self) -> bool:
+        """Whether any elements of a tensor, one behind the other, can be coded by themselves."""
+        return True
+
     def at_level(self, level: float) -> Coder | None:
         """This coder at a compression level from 0 (least) to 1 (as it is); None: it has only one."""
         return None
@@ -148,6 +153,7 @@ class Packer(ABC):
     granule_bytes: int
     max_words: int = 0  # int32 words whose maximum over the ranks must be known before encoding
     wire_dtype: torch.dtype = torch.uint8  # what a SUM payload is added as
+    reencodes: bool = False  # True: owners decode what they get and encode the mean again (two_phase.py)
     merges: bool = True  # False: payloads are not merged on the way, `decode` takes them one by one
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

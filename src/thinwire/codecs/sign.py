@@ -159,6 +159,10 @@ class Sign(Coder):
     def dense_steps(self) -> int:
         return self.start
 
+    @property
+    def cuts_anywhere(self) -> bool:
+        return self.block != COLUMN
+
     def bind(self, layout: Layout, context: Context) -> Packer:
         if self.block == COLUMN:
             return ColumnSignPacker(self.values == "scaled", layout, context)

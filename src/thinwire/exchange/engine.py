@@ -15,7 +15,7 @@ from thinwire.errors import PlanError
 from thinwire.exchange.in_flight import InFlight, InFlightByChunks, LaneFeedback, LaneStep
 from thinwire.exchange.statistics import ERROR_EVERY, Statistics
 from thinwire.feedback.base import ErrorFeedback, is_finite
-from thinwire.feedback.residual import PENDING, PendingResidual
+from thinwire.feedback.residual import OWNER, PENDING, PendingResidual
 from thinwire.feedback.table import make_feedback
 from thinwire.groups.base import Group, compare_digests
 from thinwire.groups.collectives import sum_in_order
@@ -70,6 +70,8 @@ def pending_gradients(
     found: dict[str, Tensor] = {}
     for lane in plan.lanes(layout, context, step, learned):
         x = _gradients(lane, feedbacks[lane.feedback], layout.numel)
+        if OWNER in feedbacks:  # of the mean: as one of N gradients it counts N times
+            x.add_(_gradients(lane, feedbacks[OWNER], layout.numel), alpha=plan.world)
         found |= {piece.name: x[piece.where].clone() for piece in lane.layout.pieces()}
     return found
 
@@ -313,7 +315,9 @@ class Engine:
             starts = lane.codec.has_phases and lane.codec.starts(lane.step)
             level = 0.0 if starts else 1.0 if self.plan.schedule is None else self.scheduler.compression_level
             statistics = self.statistics if measured else None
-            feedback = LaneFeedback(self.feedbacks[lane.feedback], bucket.loss_scale, statistics, level)
+            held = self.feedbacks[lane.feedback]
+            owner = self.feedback_for(OWNER) if held.state_kinds and lane.bound.packer.reencodes else None
+            feedback = LaneFeedback(held, bucket.loss_scale, statistics, level, owner)
             x = bucket.buffer if own_dtype else wide
             kind = InFlight if lane.bound.ranged is None else InFlightByChunks
             flights.append(kind(LaneStep(lane, x, index, feedback, key, scratch, watched)))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from thinwire.codecs.two_phase import TwoPhasePacker
 from thinwire.exchange.statistics import Statistics
 from thinwire.feedback.base import ErrorFeedback, Transmission, is_finite
 from thinwire.plans.lane import Lane, base_of
@@ -25,6 +26,7 @@ class LaneFeedback:
     loss_scale: float
     statistics: Statistics | None
     compression_level: float = 1.0
+    owner: ErrorFeedback | None = None  # of what this rank encodes again, where it holds anything back
 
     def join(self, x: Tensor, pieces: Sequence[Piece]) -> None:
         """Adds what was held back to these pieces of x, in place."""
@@ -42,6 +44,18 @@ class LaneFeedback:
         """Shows the mean over all ranks; some kinds of feedback complete it."""
         self.error_feedback.received(mean, pieces, self.loss_scale)
 
+    def encode_again(self, mean: Tensor, packer: TwoPhasePacker, load: LaneStep, payload: Tensor) -> None:
+        """Payload = Q(mean + residual), of what this rank owns; the owner's residual is what that leaves."""
+        pieces, owned = packer.owned_pieces, packer.owned
+        if self.owner is not None:
+            self.owner.before(mean, pieces, self.loss_scale)
+        if owned.granule_bytes:
+            owned.encode(mean, load.no_words, load.owner_key, payload)
+        if self.owner is not None:
+            sent = load.take("owned and sent", owned.layout.numel)
+            owned.decode_local(payload, load.no_words, sent)
+            self.owner.after(Transmission(mean, sent, 0, pieces, self.loss_scale))
+
 
 @dataclass(frozen=True)
 class LaneStep:
@@ -54,6 +68,16 @@ class LaneStep:
     key: Key
     scratch: Scratch
     watched: bool  # whether anybody wants to know if the mean is finite
+
+    @property
+    def owner_key(self) -> Key:
+        """What an owner encodes again is drawn by other random numbers than what any rank encoded."""
+        return replace(self.key, rank=self.lane.context.world + self.key.rank)
+
+    @property
+    def no_words(self) -> Tensor:
+        """The shared context of payloads that are gathered: empty."""
+        return torch.empty(0, dtype=torch.int32, device=self.x.device)
 
     def take(self, name: str, numel: int) -> Tensor:
         return self.scratch.take(name, 4 * numel).view(torch.float32)
@@ -177,6 +201,18 @@ class Chunk:
         if feedback.statistics is not None:
             feedback.statistics.add_tallies(self.packer.tallies())
             feedback.statistics.add_tallies(flight.bound.tallies())
+
+    def merge(self, payloads: Tensor, merged: Tensor) -> None:
+        """At the owner: the same granules of all ranks to one piece, by addition or by a second encoding."""
+        if not isinstance(self.packer, TwoPhasePacker):
+            self.packer.merge(payloads, self.shared, merged)
+            return
+        owned, load = self.packer.owned, self.flight.load
+        merged[owned.granule_bytes :] = 0
+        mean = load.take("owned", owned.layout.numel)
+        if owned.granule_bytes:
+            owned.decode(payloads[:, : owned.granule_bytes], self.shared, mean)
+        self.flight.feedback.encode_again(mean, self.packer, load, merged)
 
     def decode(self, sums: Tensor) -> None:
         """Merged payloads (or, if they do not merge, those of all ranks) to the mean."""

@@ -115,7 +115,8 @@ def feedback_state(engine: Engine) -> FeedbackState:
 def gathered_feedback(engine: Engine) -> tuple[list[FeedbackState], FeedbackState]:
     """What is each rank's own, by rank, and what is the same on all ranks; collective."""
     held = feedback_state(engine)
-    own, shared = _pieces(held, Ownership.PER_RANK), _pieces(held, Ownership.SHARED)
+    own = _pieces(held, Ownership.PER_RANK, Ownership.OWNED)
+    shared = _pieces(held, Ownership.SHARED)
     shapes = {
         text: {what: {name: t.numel() for name, t in tensors.items()} for what, tensors in pieces.items()}
         for text, pieces in held.items()
@@ -135,13 +136,16 @@ def feedback_of_rank(
     """What one rank of a world that may have another size holds.
 
     What is shared is the same for all. Of what is a rank's own the sum over the ranks is kept: old rank r
-    goes to new rank r mod world, and new ranks beyond the old ones start with zeros.
+    goes to new rank r mod world, and new ranks beyond the old ones start with zeros. What owners hold is
+    given to all as one tensor: each goes on with what it owns.
     """
-    mine = ranks[rank::world]
-    first = mine[0] if mine else _zeros(ranks[0])
-    for other in mine[1:]:
-        first = _added(first, other)
-    return {text: {**first.get(text, {}), **shared.get(text, {})} for text in {**first, **shared}}
+    mine = [_pieces(held, Ownership.PER_RANK) for held in ranks[rank::world]]
+    own = _sum(mine or [_zeros(_pieces(ranks[0], Ownership.PER_RANK))])
+    owned = _sum([_pieces(held, Ownership.OWNED) for held in ranks])
+    return {
+        text: {**own.get(text, {}), **owned.get(text, {}), **shared.get(text, {})}
+        for text in {**own, **owned, **shared}
+    }
 
 
 def feedback_of(held: FeedbackState, names: Collection[str]) -> FeedbackState:
@@ -168,9 +172,9 @@ def digest_of(shapes: Mapping[str, object]) -> bytes:
     return hashlib.blake2b(repr(shapes).encode(), digest_size=32).digest()
 
 
-def _pieces(held: FeedbackState, kept: Ownership) -> FeedbackState:
+def _pieces(held: FeedbackState, *kept: Ownership) -> FeedbackState:
     return {
-        text: {what: t for what, t in pieces.items() if make_feedback(text).state_kinds[what] is kept}
+        text: {what: t for what, t in pieces.items() if make_feedback(text).state_kinds[what] in kept}
         for text, pieces in held.items()
     }
 
@@ -196,14 +200,17 @@ def _zeros(held: FeedbackState) -> FeedbackState:
     }
 
 
-def _added(a: FeedbackState, b: FeedbackState) -> FeedbackState:
-    return {
-        text: {
-            what: {name: t + b[text][what][name] for name, t in tensors.items()}
-            for what, tensors in pieces.items()
+def _sum(listed: Sequence[FeedbackState]) -> FeedbackState:
+    total, *others = listed
+    for other in others:
+        total = {
+            text: {
+                what: {name: t + other[text][what][name] for name, t in tensors.items()}
+                for what, tensors in pieces.items()
+            }
+            for text, pieces in total.items()
         }
-        for text, pieces in a.items()
-    }
+    return total
 
 
 STATE_VERSION = 5

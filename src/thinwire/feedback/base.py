@@ -60,6 +60,10 @@ class StateBuffers:
     def load(self, committed: Mapping[str, TensorState]) -> None:
         self.committed, self._spare, self._fresh = dict(committed), {}, {}
 
+    def start_blank(self) -> None:
+        """The next step writes to new buffers, full of zeros."""
+        self._spare = {}
+
     def _blank(self, piece: Piece, like: Tensor) -> TensorState:
         return {what: like.new_zeros(piece.numel) for what in self._names}
 
@@ -75,6 +79,7 @@ class Ownership(Enum):
     """To whom state belongs; it decides what a world of another size gets."""
 
     PER_RANK = "per rank"  # every rank has another, and their sum over the ranks is what counts
+    OWNED = "owned"  # every element is held by the rank that owns it, and is zero on all others
     SHARED = "shared"  # the same on all ranks
 
 
@@ -109,6 +114,8 @@ class ErrorFeedback(ABC):
     )  # the state of every tensor, by name
 
     whole_tensors: bool = False  # True: `before` must see all elements of a tensor at once
+
+    exact_mean: ClassVar[bool] = False  # True: it needs the mean of what all ranks sent, as it is
 
     adds: ClassVar[bool] = False  # True: `before` only adds its state, so another codec can send it
 

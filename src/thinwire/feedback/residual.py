@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -62,6 +62,33 @@ class Residual(ErrorFeedback):
             torch.sub(meant, reconstruction, out=new[E])
             if sent.loss_scale != rate:
                 new[E].mul_(rate / sent.loss_scale) if self.uses_rates else new[E].div_(sent.loss_scale)
+
+
+OWNER = "owner"  # the key in saved states
+
+
+class OwnerResidual(Residual):
+    """Error feedback of the second encoding: send Q(m + D), m the mean of a share; D = m + D - Q(m + D).
+
+    An owner holds D of its shares alone, so D of all ranks add up to one tensor: a world of another size gets
+    that, and every rank goes on with what it owns there.
+    """
+
+    state_kinds = MappingProxyType({E: Ownership.OWNED})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loaded = False  # a loaded state may have elements of other owners
+
+    def load(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
+        super().load(state)
+        self._loaded = True
+
+    def commit(self) -> None:
+        super().commit()
+        if self._loaded:
+            self.buffers.start_blank()
+            self._loaded = False
 
 
 PENDING = "leftover"  # the key in saved states
@@ -134,6 +161,7 @@ class Ef21(ErrorFeedback):
     """
 
     state_kinds = MappingProxyType({H: Ownership.SHARED, D: Ownership.PER_RANK})
+    exact_mean = True
 
     def before(self, x: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:
         for piece in pieces:

@@ -9,7 +9,15 @@ from typing import Any
 
 from thinwire.feedback.base import ErrorFeedback, NoFeedback
 from thinwire.feedback.momentum import Momentum, MomentumOptions
-from thinwire.feedback.residual import PENDING, Ef21, PendingResidual, Residual, ResidualOptions
+from thinwire.feedback.residual import (
+    OWNER,
+    PENDING,
+    Ef21,
+    OwnerResidual,
+    PendingResidual,
+    Residual,
+    ResidualOptions,
+)
 from thinwire.texts import check_name, option_texts, read_options, show_options
 
 
@@ -40,10 +48,12 @@ FEEDBACKS: Mapping[str, FeedbackKind] = MappingProxyType(  # the names are in te
 def make_feedback(text: str, world: int = 1) -> ErrorFeedback:
     """The error feedback a text asks for: a name, with options as in a codec text.
 
-    States also have pending residuals, which no text asks for.
+    States also have pending residuals and those of owners, which no text asks for.
     """
     if text == PENDING:
         return PendingResidual()
+    if text == OWNER:
+        return OwnerResidual()
     kind, options = _read(text)
     return kind.make(options, world)
 
@@ -61,6 +71,11 @@ def uses_rates(text: str) -> bool:
 def uses_norm(text: str) -> bool:
     """True if it needs the norm of the whole gradient."""
     return make_feedback(text).uses_norm
+
+
+def exact_mean(text: str) -> bool:
+    """True if it needs the mean of what all ranks sent, as it is."""
+    return make_feedback(text).exact_mean
 
 
 def feedback_text(text: str) -> str:

@@ -54,7 +54,8 @@ class Lane:
 
     @cached_property
     def bound(self) -> BoundCodec:
-        return self.codec.bind(self.layout, self.context, self.step, self.learned)
+        bound = self.codec.bind(self.layout, self.context, self.step, self.learned)
+        return replace(bound, packer=self.route.bind(bound.packer))
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:

@@ -17,7 +17,7 @@ from thinwire.codecs.coder import Context, Merge
 from thinwire.codecs.stage import NOTHING, Learned
 from thinwire.deprecated import FormerAttribute, former_arguments
 from thinwire.errors import PlanError
-from thinwire.feedback.table import feedback_text, uses_norm, uses_rates
+from thinwire.feedback.table import exact_mean, feedback_text, uses_norm, uses_rates
 from thinwire.groups.base import all_gather_bytes, all_reduce_bytes, broadcast_bytes
 from thinwire.kernels import backends
 from thinwire.plans.lane import STATUS_BYTES, WIRE_VERSION, Lane, node_bytes, step_bytes, tensor_bytes, whole
@@ -56,6 +56,19 @@ def tensor_in(line: str) -> str:
     'fc.weight'
     """
     return line.partition(" | ")[0].rpartition("[")[0]
+
+
+def _route_name(codec: Codec, asked: str | None, feedback: str, world: int) -> str:
+    """The route that was asked for, if the codec can take it; else the one that sends least."""
+    exact = exact_mean(feedback)
+    name = asked or default_route_name(codec, world, exact)
+    route_named(name).check(codec)
+    if exact and codec.merge is Merge.GATHER and name == "sharded":
+        raise PlanError(
+            f'feedback "{feedback}" needs the mean of what all ranks sent, and on route "sharded" owners '
+            f'encode the mean of {codec} again: use route "allgather"'
+        )
+    return name
 
 
 @dataclass(frozen=True)
@@ -122,9 +135,9 @@ class Plan:
             _refuse_strange(spec)
             choice = policy.choose(spec, model)
             codec = choice.codec
-            name = "sharded" if codec.own_dtype and mixed else (route or default_route_name(codec))
-            route_named(name).check(codec)
             chosen = "none" if codec.own_dtype else (feedback or codec.feedback)
+            asked = "sharded" if codec.own_dtype and mixed else route
+            name = _route_name(codec, asked, chosen, world)
             entries.append(Entry(spec, codec, chosen, name, choice.reason))
         plan = replace(cls.empty(policy, world, schedule, per_node), entries=tuple(entries))
         for level in (1.0,) if plan.schedule is None else (1.0, 0.0):  # refuses worlds a codec cannot serve

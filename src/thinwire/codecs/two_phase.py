@@ -1,0 +1,163 @@
+"""Two phases for payloads that cannot be added on the wire: owners decode, add up and encode again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+
+from torch import Tensor
+
+from thinwire.codecs.coder import GatherPacker, Packer, Part, cut
+from thinwire.codecs.stage import owner
+from thinwire.tensors import Key, Layout, Piece, Spec
+
+SHARE = 256  # groups: a share is a whole number of these, but for the last of its unit
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of a unit that one rank owns: where it lies in the buffer, and in its tensor."""
+
+    spec: Spec
+    offset: int
+    start: int  # its first element, counted from the start of the tensor
+    tensor_numel: int
+    owner: int
+    begins: bool  # whether it is the first of its unit: a lane may be cut before it
+
+
+def shares_of(units: Layout, world: int) -> tuple[Share, ...]:
+    """Every unit cut into one share per rank, or fewer where it is short.
+
+    Owners follow from the tensor's name, not from buckets: what an owner holds back stays where it is.
+
+    >>> units = Layout.packed([Spec("a", (1000,))])
+    >>> [(share.start, share.spec.numel) for share in shares_of(units, 2)]
+    [(0, 512), (512, 488)]
+    """
+    found, starts = [], Counter[str]()
+    numels = Counter[str]()
+    for spec in units.specs:
+        numels[spec.name] += spec.numel
+    step = SHARE * units.group
+    for spec, offset in zip(units.specs, units.offsets, strict=True):
+        size = -(-spec.numel // (world * step)) * step
+        for number, first in enumerate(range(0, spec.numel, size or 1)):
+            share = replace(spec, shape=(min(size, spec.numel - first),), unit=spec.unit * world + number)
+            found.append(
+                Share(
+                    share,
+                    offset + first,
+                    starts[spec.name] + first,
+                    numels[spec.name],
+                    (owner(spec.name, world) + spec.unit + number) % world,
+                    number == 0,
+                )
+            )
+        starts[spec.name] += spec.numel
+    return tuple(found)
+
+
+class TwoPhasePacker(Packer):
+    """Payloads of which every rank owns a row; what an owner makes of its rows is a payload too.
+
+    1. all-to-all: the owner of a share gets what every rank encoded of it
+    2. the owner takes the mean of what these payloads stand for, and encodes it again
+    3. all-gather: every rank decodes what the owners encoded
+
+    A rank sends 2 (N - 1) / N payloads, whatever N is; an all-gather sends N - 1 of them. Row r holds all
+    shares of rank r as the coder packs them, padded to the longest row. Tang et al., "1-bit Adam", ICML 2021.
+    """
+
+    reencodes = True
+
+    def __init__(self, coder: GatherPacker, shares: Sequence[Share]) -> None:
+        self.coder, self.shares = coder, tuple(shares)
+        world, group = coder.context.world, coder.layout.group
+        self.rows = [
+            coder.rebind(Layout(tuple(s.spec for s in mine), tuple(s.offset for s in mine), group))
+            for mine in ([s for s in shares if s.owner == rank] for rank in range(world))
+        ]
+        self.num_granules = world
+        self.granule_bytes = max(row.granule_bytes for row in self.rows)
+
+    @classmethod
+    def of(cls, packer: GatherPacker) -> TwoPhasePacker:
+        """The packer of a lane, for owners."""
+        return cls(packer, shares_of(packer.layout, packer.context.world))
+
+    def cut_points(self) -> list[int]:
+        ends = list(accumulate((share.spec.numel for share in self.shares), initial=0))
+        return [end for end, share in zip(ends, self.shares, strict=False) if share.begins] + ends[-1:]
+
+    def parts(self, count: int) -> list[Part]:
+        ends = list(accumulate((share.spec.numel for share in self.shares), initial=0))
+        ranges = cut(ends[-1], self.cut_points(), count)
+        return [Part(TwoPhasePacker(self.coder, self._within(*both)), *both) for both in ranges]
+
+    def span(self, first: int, last: int) -> Packer:
+        chosen, offset = [], 0
+        for share in self._within(first, last):
+            chosen.append(replace(share, offset=offset))
+            offset += share.spec.numel
+        return TwoPhasePacker(self.coder, chosen)
+
+    def moved(self, base: int) -> Packer:
+        return TwoPhasePacker(self.coder, [replace(s, offset=s.offset - base) for s in self.shares])
+
+    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+        for row, part in zip(self.rows, payload.view(len(self.rows), -1), strict=True):
+            part[row.granule_bytes :] = 0
+            if row.granule_bytes:
+                row.encode(x, agreed, key, part)
+
+    def tallies(self) -> dict[str, dict[str, float]]:
+        """Of all rows together: a tensor has shares in many of them."""
+        total: dict[str, Counter[str]] = {}
+        for row in self.rows:
+            for name, numbers in row.tallies().items():
+                total.setdefault(name, Counter()).update(numbers)
+        return {name: dict(numbers) for name, numbers in total.items()}
+
+    def merged_bytes(self, num_granules: int) -> int:
+        return num_granules * self.granule_bytes
+
+    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
+        raise NotImplementedError("an owner needs its error feedback and a key to encode again")
+
+    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
+        for row, part in zip(self.rows, sums, strict=True):
+            row.decode_local(part, agreed, x)
+
+    def decode_local(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
+        self.decode(payload.view(len(self.rows), -1), agreed, x)
+
+    @cached_property
+    def owned(self) -> GatherPacker:
+        """The packer of what this rank owns, for a buffer in which its shares lie end to end."""
+        row = self.rows[self.coder.context.rank].layout
+        return self.coder.rebind(Layout.packed(row.specs, row.group))
+
+    @cached_property
+    def owned_pieces(self) -> tuple[Piece, ...]:
+        """What this rank owns, in that buffer; and of every tensor a piece without elements."""
+        mine = [share for share in self.shares if share.owner == self.coder.context.rank]
+        offsets = accumulate((share.spec.numel for share in mine), initial=0)
+        owned = {
+            share.spec.name: Piece(share.spec.name, share.tensor_numel, 0, 0, 0) for share in self.shares
+        }  # nothing of every tensor: all ranks have state of the same tensors
+        return (
+            *owned.values(),
+            *(
+                Piece(share.spec.name, share.tensor_numel, share.start, offset, share.spec.numel)
+                for share, offset in zip(mine, offsets, strict=False)
+            ),
+        )
+
+    def _within(self, first: int, last: int) -> list[Share]:
+        """The shares that are the elements first..last, counted end to end."""
+        starts = accumulate((share.spec.numel for share in self.shares), initial=0)
+        return [share for share, at in zip(self.shares, starts, strict=False) if first <= at < last]

@@ -89,8 +89,8 @@ def test_an_unbiased_codec_stays_unbiased_and_holds_nothing() -> None:
 
     def work(group: ThreadGroup) -> tuple[Tensor, bool]:
         engine = simulation.engine(group)
-        total = sum(simulation.step(engine, {"a": x["a"].clone()})["a"].double() for _ in range(400))
-        return total / 400, OWNER in engine.feedbacks
+        means = [simulation.step(engine, {"a": x["a"].clone()})["a"] for _ in range(400)]
+        return torch.stack(means).mean(0, dtype=torch.float64), OWNER in engine.feedbacks
 
     (mean, holds), *_ = run_ranks(3, work)
     assert not holds

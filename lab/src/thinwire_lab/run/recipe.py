@@ -233,7 +233,7 @@ def shakespeare_study() -> Recipe:
 
 def shakespeare_long() -> Recipe:
     """The study's transformer trained four times as long: what a short run hides shows here."""
-    return replace(shakespeare_study(), steps=2000, evaluations=4)
+    return replace(shakespeare_study(), batch=8, steps=2000, evaluations=4)
 
 
 RECIPES: Mapping[str, Callable[[], Recipe]] = MappingProxyType(

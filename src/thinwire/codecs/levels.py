@@ -154,16 +154,23 @@ ROUNDINGS = (RANDOM, NEAREST)
 ROUNDING_RULE, STEP_RULE = '"random" or "nearest"', 'a positive number of standard deviations, or "off"'
 
 
-class FixedLevels(Protocol):
-    """What a coder with levels has to say of them."""
+class Spaced(Protocol):
+    """What a coder has to say of its levels; `step` is in standard deviations of a block over all ranks."""
 
-    rounding: str
-    step: float  # between two levels, in standard deviations of a block over all ranks; inf: off
-    unbiased: bool
-    scales: str
+    @property
+    def rounding(self) -> str: ...
+
+    @property
+    def step(self) -> float: ...
+
+    @property
+    def unbiased(self) -> bool: ...
+
+    @property
+    def scales(self) -> str: ...
 
 
-def check_step(name: str, coder: FixedLevels) -> None:
+def check_step(name: str, coder: Spaced) -> None:
     """Refuses a step that is none, or one beside scales that each rank has of its own."""
     if not coder.step > 0:
         raise CodecError(f"{name}: step={coder.step:g} must be positive; use step=off for a measured scale")
@@ -173,7 +180,7 @@ def check_step(name: str, coder: FixedLevels) -> None:
         )
 
 
-def gain_of(coder: FixedLevels, top: int) -> float:
+def gain_of(coder: Spaced, top: int) -> float:
     """E[y Q(y)] of a Gaussian of variance 1: what is left of it, to be divided out; 1 if it stays.
 
     The nearest level is above k with probability P(y > (k + 1/2) step), and E[y; y > t] = phi(t). At random,

@@ -67,9 +67,7 @@ class Rotate(LinearStage):
 
     def __post_init__(self) -> None:
         if not ROW <= self.block <= MAX_BLOCK or self.block & (self.block - 1):
-            raise CodecError(
-                f"rotate: block={self.block} must be a power of two from {ROW} to {MAX_BLOCK}, as in rotate:512"
-            )
+            raise CodecError(f"rotate: block={self.block} must be a power of two from {ROW} to {MAX_BLOCK}")
 
     def with_behind(self, stage: LinearStage) -> LinearStage | None:
         """Squares of whole blocks are those of the values before: the sums need not wait for the rotation."""

@@ -8,6 +8,8 @@ namespace {
 
 constexpr int kSigns = 16;  // elements whose signs are the bits of one draw
 constexpr uint32_t kMinus = 0x80000000u;
+constexpr int64_t kAhead = 1024;    // elements that are fetched before they are needed
+constexpr int64_t kLong = 1 << 18;  // elements that leave the caches anyway
 
 // What is no number becomes one NaN: its bits would depend on the order of operands.
 inline Float one_nan(Float v) { return v == v ? v : splat(float_of(0x7fc00000u)); }
@@ -54,16 +56,24 @@ class Signs {
     for (int j = 0; j < kWidth; ++j) shifts_[j] = static_cast<uint32_t>(31 - j);
   }
 
-  // Draws the signs of `count` elements; `first` is a multiple of 16.
-  void seek(int64_t first, int64_t count) {
+  // Draws the signs of kMaxTurned elements, far ahead of their use; `first` is a multiple of 16.
+  void seek(int64_t first) {
     const auto start = static_cast<uint32_t>(first / kSigns);
-    for (int64_t i = 0; i * kSigns < count; i += kWidth)
+    for (int i = 0; i < kMaxTurned / kSigns; i += kWidth)
       *reinterpret_cast<Word*>(draws_ + i) = drawn(ramp() + (start + static_cast<uint32_t>(i)));
   }
 
-  // Minus where a lane's sign is: of the vector that begins at element i.
-  Word minus(int64_t i) const { return ((Word{} + (draws_[i / kSigns] >> i % kSigns)) << shifts_) & kMinus; }
-  uint32_t minus_of(int64_t i) const { return draws_[i / kSigns] >> i % kSigns << 31; }
+  // The vector that begins at element i, with its signs.
+  Float on(Float v, int64_t i) const {
+    const uint32_t bits = draws_[i / kSigns] >> i % kSigns;
+#if defined(__AVX512F__)
+    return (Float)_mm512_mask_xor_epi32((__m512i)v, static_cast<__mmask16>(bits), (__m512i)v,
+                                        (__m512i)(Word{} + kMinus));
+#else
+    return (Float)((Word)v ^ (((Word{} + bits) << shifts_) & kMinus));
+#endif
+  }
+  float on(float v, int64_t i) const { return float_of(bits_of(v) ^ draws_[i / kSigns] >> i % kSigns << 31); }
 
  private:
   // The hash of draws.h, for counters that are not a row of 32.
@@ -77,7 +87,7 @@ class Signs {
 
   uint32_t k0_, k1_;
   Word shifts_;
-  alignas(64) uint32_t draws_[kMaxTurned / kSigns + 16];
+  alignas(64) uint32_t draws_[kMaxTurned / kSigns];
 };
 
 // kRadix vectors `h` elements apart through butterflies, for all places of a block of n elements.
@@ -144,6 +154,9 @@ inline void for_blocks(const Run& run, const float* factors, int64_t size, F f) 
   }
 }
 
+// Whether results go past the caches, which would first read what is overwritten: those of long runs.
+inline bool past_caches(const Run& run, const float* target) { return run.numel >= kLong && can_stream(target); }
+
 // Blocks of one element: nothing is turned, and no sign is drawn.
 inline void multiply(const float* from, const Run& run, const float* factors, float* to) {
   for (int64_t first = 0; first < run.numel;) {
@@ -158,55 +171,52 @@ inline void multiply(const float* from, const Run& run, const float* factors, fl
 
 void forward_run(const float* x, const Run& run, const uint32_t* key, const float* factors, int64_t size, float* y) {
   Signs signs(key[0], key[1]);
-  int64_t drawn = 0;  // of the signs, the first behind those that are drawn
-  int64_t from = 0;
   for_blocks(run, factors, size, [&](int64_t first, int64_t n, float factor) {
-    if (first >= drawn) {
-      from = first;
-      drawn = first + size;
-      signs.seek(run.start + first, size);
-    }
+    if (first % kMaxTurned == 0) signs.seek(run.start + first);
     const float* source = x + first;
     float* target = y + first;
-    const int64_t shift = first - from;
+    const int64_t shift = first % kMaxTurned;
     if (n < kWidth) {
       float few[kWidth];
-      for (int64_t i = 0; i < n; ++i) few[i] = float_of(bits_of(source[i] * factor) ^ signs.minus_of(shift + i));
+      for (int64_t i = 0; i < n; ++i) few[i] = signs.on(source[i] * factor, shift + i);
       turn_few(n, few);
       for (int64_t i = 0; i < n; ++i) target[i] = one_nan(few[i]);
       return;
     }
-    turn(
-        n, [&](int64_t i) { return (Float)((Word)(load(source + i) * factor) ^ signs.minus(shift + i)); },
-        [&](int64_t i, Float v) { *reinterpret_cast<FloatAt*>(target + i) = one_nan(v); });
+    const auto taken = [&](int64_t i) {
+      __builtin_prefetch(source + i + kAhead);
+      return signs.on(load(source + i) * factor, shift + i);
+    };
+    if (past_caches(run, target))
+      turn(n, taken, [&](int64_t i, Float v) { stream(target + i, one_nan(v)); });
+    else
+      turn(n, taken, [&](int64_t i, Float v) { *reinterpret_cast<FloatAt*>(target + i) = one_nan(v); });
   });
 }
 
 void inverse_run(const float* y, const Run& run, const uint32_t* key, const float* factors, int64_t size, float* x) {
   Signs signs(key[0], key[1]);
-  int64_t drawn = 0, from = 0;
   for_blocks(run, factors, size, [&](int64_t first, int64_t n, float factor) {
-    if (first >= drawn) {
-      from = first;
-      drawn = first + size;
-      signs.seek(run.start + first, size);
-    }
+    if (first % kMaxTurned == 0) signs.seek(run.start + first);
     const float* source = y + first;
     float* target = x + first;
-    const int64_t shift = first - from;
+    const int64_t shift = first % kMaxTurned;
     if (n < kWidth) {
       float few[kWidth];
       for (int64_t i = 0; i < n; ++i) few[i] = source[i];
       turn_few(n, few);
-      for (int64_t i = 0; i < n; ++i)
-        target[i] = one_nan(float_of(bits_of(few[i] * factor) ^ signs.minus_of(shift + i)));
+      for (int64_t i = 0; i < n; ++i) target[i] = one_nan(signs.on(few[i] * factor, shift + i));
       return;
     }
-    turn(
-        n, [&](int64_t i) { return load(source + i); },
-        [&](int64_t i, Float v) {
-          *reinterpret_cast<FloatAt*>(target + i) = one_nan((Float)((Word)(v * factor) ^ signs.minus(shift + i)));
-        });
+    const auto taken = [&](int64_t i) {
+      __builtin_prefetch(source + i + kAhead);
+      return load(source + i);
+    };
+    const auto given = [&](int64_t i, Float v) { return one_nan(signs.on(v * factor, shift + i)); };
+    if (past_caches(run, target))
+      turn(n, taken, [&](int64_t i, Float v) { stream(target + i, given(i, v)); });
+    else
+      turn(n, taken, [&](int64_t i, Float v) { *reinterpret_cast<FloatAt*>(target + i) = given(i, v); });
   });
 }
 
@@ -217,6 +227,7 @@ void forward(const float* x, const Run* runs, int64_t num_runs, const uint32_t* 
       multiply(x + runs[i].source, runs[i], factors, y + runs[i].target);
     else
       forward_run(x + runs[i].source, runs[i], keys + 2 * i, factors, size, y + runs[i].target);
+  end_of_stream();
 }
 
 void inverse(const float* y, const Run* runs, int64_t num_runs, const uint32_t* keys, const float* factors,
@@ -226,6 +237,7 @@ void inverse(const float* y, const Run* runs, int64_t num_runs, const uint32_t* 
       multiply(y + runs[i].target, runs[i], factors, x + runs[i].source);
     else
       inverse_run(y + runs[i].target, runs[i], keys + 2 * i, factors, size, x + runs[i].source);
+  end_of_stream();
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -125,6 +126,17 @@ class Rows:
         """The segments as kernels take them, six columns each (csrc/lane.h)."""
         columns = [[s.offset, s.numel, s.row, s.scale, self.block, s.start] for s in self.segments]
         return torch.tensor(columns, dtype=torch.int64).flatten()
+
+    @functools.cached_property
+    def roots(self) -> Tensor:
+        """sqrt(elements) of every block, as IEEE 754 rounds it."""
+        blocks = [self.block or s.numel for s in self.segments]
+        counts = [
+            min(block, s.numel - first)
+            for s, block in zip(self.segments, blocks, strict=True)
+            for first in range(0, s.numel, block)
+        ]
+        return torch.from_numpy(np.sqrt(np.array(counts, dtype=np.float64)).astype(np.float32))
 
     def key_words(self, key: Key) -> Tensor:
         """The two key words of every tensor, as int32."""

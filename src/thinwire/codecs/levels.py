@@ -6,9 +6,8 @@ import dataclasses
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
@@ -160,6 +159,23 @@ def show_block(block: int) -> str:
 BLOCK_RULE = f'"layer", or a multiple of {ROW} elements'
 
 
+CUT = 20480  # elements: whole granules of every coder of levels, whole blocks of every rotation
+
+
+def cut_points(numels: Iterable[int]) -> list[int]:
+    """Where tensors of these sizes, end to end, may be cut: at their starts, and every CUT elements.
+
+    >>> cut_points([50_000, 3, 21_000])
+    [0, 20480, 40960, 50000, 50003, 70483]
+    """
+    points: list[int] = []
+    first = 0
+    for numel in numels:
+        points += range(first, first + numel, CUT)
+        first += numel
+    return points
+
+
 MAX_SUM = 65535  # owners add in 16 bits
 RANDOM, NEAREST = "random", "nearest"
 ROUNDINGS = (RANDOM, NEAREST)
@@ -264,13 +280,7 @@ class SharedPacker(Packer):
         ]
 
     def cut_points(self) -> list[int]:
-        granule = self.rows.granule_rows * ROW
-        ends = accumulate((s.numel for s in self.rows.segments), initial=0)
-        return [
-            first + at
-            for s, first in zip(self.rows.segments, ends, strict=False)
-            for at in range(0, s.numel, granule)
-        ]
+        return cut_points(s.numel for s in self.rows.segments)
 
     def span(self, first: int, last: int) -> Packer:
         rows = self.rows.between(first, last)

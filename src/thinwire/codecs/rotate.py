@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from thinwire.codecs.coder import Context
-from thinwire.codecs.levels import BLOCK_RULE, Rows, read_block, show_block
+from thinwire.codecs.levels import BLOCK_RULE, Rows, cut_points, read_block, show_block
 from thinwire.codecs.stage import BoundStage, Learned, LinearStage, RangedStage
 from thinwire.errors import CodecError
 from thinwire.kernels.sizes import ROW
@@ -98,12 +98,7 @@ class BoundRotation(RangedStage):
         return bits.view(torch.float32) / self.context.world
 
     def cut_points(self) -> list[int]:
-        step = self.size if self.size > 1 else ROW
-        return [
-            first + block
-            for first, spec in zip(self.out.offsets, self.out.specs, strict=True)
-            for block in range(0, spec.numel, step)
-        ]
+        return cut_points(spec.numel for spec in self.out.specs)
 
     def prepare(self, shared: Tensor) -> None:
         if self.normalizes:

@@ -190,6 +190,20 @@ class Engine:
         self._lanes.clear()
         self.statistics.forget_lanes()
 
+    def release_owners(self) -> None:
+        """After loading a gathered state: what owners held of tensors that have no owners here is pending.
+
+        Every rank was given all of it, so that the mean over the ranks is what the owners held.
+        """
+        held = self.feedbacks[OWNER].buffers.committed if OWNER in self.feedbacks else {}
+        specs = [e.spec for e in self.plan.entries if e.spec.name in held and not e.reencodes]
+        layout = Layout.packed(specs)
+        for lane in self.plan.lanes(layout, self.context, self.finite_steps, self.learned) if specs else ():
+            x = _gradients(lane, self.feedbacks[OWNER], layout.numel)
+            for piece in lane.layout.pieces():
+                self.pending_residual.put(piece.name, x[piece.where].clone())
+                del held[piece.name]
+
     def pass_step(self, layouts: Sequence[Layout]) -> None:
         """A step whose buckets went another way, as they are: it is counted like an exchange."""
         for layout in layouts:

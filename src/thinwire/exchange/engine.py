@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -124,7 +125,7 @@ class Engine:
         self._lanes: dict[tuple[Layout, float, tuple[str, ...]], list[Lane]] = {}
         self._level_decided = False  # for this step
         self._at_level = plan, 1.0, plan  # a plan, a compression level, and the plan at that level
-        self.compare_digests(plan.digest, "plans (codec, model, world size or version)")
+        self.compare_digests(self._digest(plan), "plans (codec, model, world size, version or seed)")
 
     def exchange(self, bucket: Bucket) -> None:
         """Replaces the gradients in a bucket by their means over all ranks.
@@ -164,7 +165,7 @@ class Engine:
         `group`: the plan is for other ranks, who exchange from then on.
         What was learnt belonged to the old plan: phases and bases of the new one begin anew.
         """
-        self.compare_digests(plan.digest, "plans (what auto has decided on)")
+        self.compare_digests(self._digest(plan), "plans (what auto has decided on)")
         held = pending_gradients(self.plan, self.context, self.feedbacks, self.finite_steps, self.learned)
         for name, gradient in held.items():
             self.pending_residual.put(name, gradient)
@@ -248,6 +249,12 @@ class Engine:
         with self.group.aside():
             compare_digests(self.group, digest, what, self.context.device)
         self.clock.current = PREPARE
+
+    def _digest(self, plan: Plan) -> bytes:
+        """Of a plan, and of the seed where all ranks must draw alike: what they draw shapes what they decode."""
+        if not any(entry.codec.draws_alike for entry in plan.entries):
+            return plan.digest
+        return hashlib.blake2b(plan.digest + str(self.seed).encode(), digest_size=32).digest()
 
     def observations(self) -> list[Observation]:
         """What every rank has observed since the last step; collective."""

@@ -29,7 +29,12 @@ from thinwire.texts import FORMER, read_hierarchy, split_options
 
 # No `from __future__ import annotations` here: DDP compares the annotations of a hook with the real classes.
 CodecChoice = CodecLike | Mapping[str, CodecLike]
-_OF_A_CODEC = ("feedback", "route", "schedule")  # what belongs to a codec, and auto chooses with it
+_OF_A_CODEC = (
+    "feedback",
+    "route",
+    "schedule",
+    "sensitive",
+)  # what belongs to a codec, and auto chooses with it
 Hook = Callable[[Compressor, GradBucket], torch.futures.Future[torch.Tensor]]
 
 
@@ -116,6 +121,7 @@ def compress(
     schedule: str | None = None,
     keep_dense: str | Iterable[str] = KEEP_DENSE,
     min_numel: int = MIN_NUMEL,
+    sensitive: CodecLike | None = None,
     seed: int = 0,
     grad_scaler: torch.amp.GradScaler | None = None,
     link: Link | None = None,
@@ -140,6 +146,7 @@ def compress(
       others and without one; docs/how-to/auto.md.
     - `keep_dense`: which tensors stay dense unless a pattern other than "*" names them: any of "vector"
       (norms, biases), "small", "embedding", "last" (layer). `min_numel`: below so many elements is small.
+    - `sensitive`: a codec for these tensors instead of dense, for example "qsgd:8".
     - `feedback`: error feedback, which holds back what is not sent: "none", "residual", "momentum" (DGC's;
       with options: "momentum:0.9,nesterov=on"), "ef21". None: the one that the codec asks for.
     - `route`: how payloads travel and merge: "allreduce", "allgather" or "sharded". None: the codec's.
@@ -237,7 +244,8 @@ def _policy(codec: CodecChoice, options: dict[str, Any]) -> tuple[Policy, dict[s
     scaler = rest.pop("grad_scaler", None)
     if scaler is not None:
         rest["loss_scale"] = scaler.get_scale
-    return Policy.of(codec, keep_dense, min_numel, rest.pop("total_steps", None)), rest
+    total_steps, sensitive = rest.pop("total_steps", None), rest.pop("sensitive", None)
+    return Policy.of(codec, keep_dense, min_numel, total_steps, sensitive), rest
 
 
 def _group(process_group: dist.ProcessGroup | None, link: Link | None) -> Group:

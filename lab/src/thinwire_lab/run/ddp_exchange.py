@@ -63,7 +63,7 @@ def attach(
         choice = read_codec_choice(codec)
         model = DistributedDataParallel(net, bucket_cap_mb=choice.bucket_mb)
         link = None if link_rate is None else tw.Link(rate=link_rate)
-        options = choice.options() | {"total_steps": total_steps}
+        options = choice.options() | {"total_steps": total_steps, "sensitive": choice.sensitive}
         compressor = tw.compress(model, choice.codec, seed=seed, link=link, **options)
         return HookedModel(model, compressor)
     if name == DDP_POWERSGD:

@@ -38,13 +38,14 @@ class CodecChoice:
     bucket: str | None = None
     quality: str | None = None
     hierarchy: str | None = None
+    sensitive: str | None = None
 
     def __post_init__(self) -> None:
         if self.bucket is not None and not self.bucket.replace(".", "", 1).isdigit():
             raise LabError(f"bucket={self.bucket} must be a size in MB, as in bucket=5")
         if not (self.hierarchy in (None, "auto", "off") or str(self.hierarchy).isdigit()):
             raise LabError(f"hierarchy={self.hierarchy} must be auto, off, or how many workers a node has")
-        if self.is_auto and (self.feedback or self.route or self.schedule):
+        if self.is_auto and (self.feedback or self.route or self.schedule or self.sensitive):
             raise LabError(
                 "auto chooses feedback, route and schedule with the codec: quality= and hierarchy= fit"
             )
@@ -65,6 +66,8 @@ class CodecChoice:
         """Refuses a misspelt name without waiting for torch; options are checked where the codec is made."""
         if not self.is_pytorch and not self.is_auto:
             check_codec_names(self.codec)
+        if self.sensitive is not None:
+            check_codec_names(self.sensitive)
         for what, known in (("feedback", FEEDBACKS), ("route", ROUTES), ("schedule", SCHEDULES)):
             text = getattr(self, what)
             if text is not None:
@@ -85,7 +88,7 @@ class CodecChoice:
 
     def policy(self, total_steps: int | None = None) -> tw.Policy:
         """Which tensor gets what, in a run of so many steps."""
-        return tw.Policy.of(self.codec, total_steps=total_steps)
+        return tw.Policy.of(self.codec, total_steps=total_steps, sensitive=self.sensitive)
 
     def plan(self, model: tw.Model, workers: int, total_steps: int | None = None) -> tw.Plan:
         """What would travel for a model in a run of so many steps; under auto, in the first ones."""
@@ -231,6 +234,11 @@ def shakespeare_study() -> Recipe:
     return replace(shakespeare(), epochs=2, lr=4e-3, optimizer="adamw", weight_decay=0.1, evaluations=2)
 
 
+def shakespeare_long() -> Recipe:
+    """The study's transformer trained four times as long: what a short run hides shows here."""
+    return replace(shakespeare_study(), batch=8, steps=2000, evaluations=4)
+
+
 RECIPES: Mapping[str, Callable[[], Recipe]] = MappingProxyType(
     {
         "digits": digits,
@@ -240,6 +248,7 @@ RECIPES: Mapping[str, Callable[[], Recipe]] = MappingProxyType(
         "cifar10-study": cifar10_study,
         "shakespeare": shakespeare,
         "shakespeare-study": shakespeare_study,
+        "shakespeare-long": shakespeare_long,
     }
 )
 

@@ -231,6 +231,11 @@ def shakespeare_study() -> Recipe:
     return replace(shakespeare(), epochs=2, lr=4e-3, optimizer="adamw", weight_decay=0.1, evaluations=2)
 
 
+def shakespeare_long() -> Recipe:
+    """The study's transformer trained four times as long: what a short run hides shows here."""
+    return replace(shakespeare_study(), steps=2000, evaluations=4)
+
+
 RECIPES: Mapping[str, Callable[[], Recipe]] = MappingProxyType(
     {
         "digits": digits,
@@ -240,6 +245,7 @@ RECIPES: Mapping[str, Callable[[], Recipe]] = MappingProxyType(
         "cifar10-study": cifar10_study,
         "shakespeare": shakespeare,
         "shakespeare-study": shakespeare_study,
+        "shakespeare-long": shakespeare_long,
     }
 )
 

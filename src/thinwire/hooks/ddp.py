@@ -203,6 +203,11 @@ def _asked(codec: CodecChoice, options: dict[str, Any]) -> CodecChoice:
                 f'"{codec}": bucket={value} is the size of DDP\'s buckets, and DDP is made already: pass '
                 f"bucket_cap_mb={value} to DistributedDataParallel"
             )
+        if name in ("every", "outer"):
+            raise PlanError(
+                f'"{codec}": {name}= is for local steps, and DDP exchanges in every step: make a tw.DiLoCo '
+                "of the net itself, without DistributedDataParallel"
+            )
         if options.get(name) is not None:
             raise PlanError(f'"{codec}": {name}= is given behind @ and as an argument: leave one out')
         options[name] = read_hierarchy(value) if name == "hierarchy" else value

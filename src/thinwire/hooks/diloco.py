@@ -91,7 +91,7 @@ class DiLoCo:
         place = self.local_steps % self.every
         took = False
         if self._sent is not None and place == (self._turn(self._sent) + self.overlap) % self.every:
-            self._take(self._sent)
+            self._take(self._sent, self.mix)
             took = True
         for fragment in range(len(self._fragments)):
             if place == self._turn(fragment):
@@ -100,6 +100,19 @@ class DiLoCo:
                     self._take(fragment)
                     took = True
         return took
+
+    def sync(self) -> None:
+        """Ends the round now, at the end of training or before evaluating: all ranks get the same parameters.
+
+        Collective. The turns of later rounds stay where they are.
+        """
+        if self._sent is not None:
+            self._take(self._sent, self.mix)
+        if self.synced:
+            return
+        for fragment in range(len(self._fragments)):
+            self._send(fragment)
+            self._take(fragment)
 
     @property
     def plan(self) -> Plan:
@@ -178,10 +191,10 @@ class DiLoCo:
         self.exchange.start(given, f"DiLoCo.step (local step {self.local_steps})")
 
     @torch.no_grad()
-    def _take(self, fragment: int) -> None:
+    def _take(self, fragment: int, mix: float = 0.0) -> None:
         self._sent = None
         self.exchange.wait()
-        mix, names = self.mix if self.overlap else 0.0, self._fragments[fragment]
+        names = self._fragments[fragment]
         finite = all(is_finite(self._deltas[name]) for name in names)  # the same bits on all ranks
         for name in names:
             start, parameter = self._start[name], self._parameters[name]

@@ -182,6 +182,11 @@ class SharedPacker(Packer):
             for rows, first, last in self.rows.cuts(count)
         ]
 
+    def shards(self, count: int) -> list[Packer]:
+        size = self.rows.num_rows // count
+        cuts = [self.rows.cut(size * shard, size * (shard + 1)) for shard in range(count)]
+        return [SharedPacker(self.name, self.levels.cut(rows), self.context) for rows in cuts]
+
     def moved(self, base: int) -> Packer:
         return SharedPacker(self.name, self.levels.cut(self.rows.moved(base)), self.context)
 

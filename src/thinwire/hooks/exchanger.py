@@ -36,7 +36,8 @@ Self = TypeVar("Self", bound="Exchanger")
 class Exchanger(ABC):
     """The running exchange of some tensors among the ranks of a group; collective to make.
 
-    `flat_first`: hosts are known, and nobody leads a node yet (auto decides that later).
+    `flat_first`: hosts are known, and nobody leads a node yet (auto decides that later). `shape`: what
+    becomes of the plan where tensors do not travel whole.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Exchanger(ABC):
         loss_scale: Callable[[], float] | None = None,
         hierarchy: str | int | None = "off",
         flat_first: bool = False,
+        shape: Callable[[Plan], Plan] = lambda plan: plan,
     ) -> None:
         self.policy, self.group, self.device = policy, group, device
         stage = CONNECT
@@ -61,8 +63,15 @@ class Exchanger(ABC):
             self.nodes = settle(group, hierarchy, device)
             self.hierarchy = Hierarchy(group) if flat_first else self.nodes
             stage = PLAN
-            asked = {"feedback": feedback, "route": route, "schedule": schedule}
-            planner = Planner(policy, tensors, self.hierarchy, **asked)
+            planner = Planner(
+                policy,
+                tensors,
+                self.hierarchy,
+                feedback=feedback,
+                route=route,
+                schedule=schedule,
+                shape=shape,
+            )
             self._named, self._optimizer = tensors is not None, KnownOptimizer(planner.names)
             drift = self._checked(planner.asked)
             stage = CONNECT
@@ -72,7 +81,7 @@ class Exchanger(ABC):
                 SwitchableNode(self.nodes, device) if self.nodes.per_node != self.hierarchy.per_node else None
             )
             self.node: Node = self.either or node_of(self.hierarchy, planner.asked, device)
-            self.engine = Engine(planner.asked, self.hierarchy.leaders(), device, seed, pick(device, kernels))
+            self.engine = Engine(planner.asked, self._meeting(), device, seed, pick(device, kernels))
         except Exception as error:
             explained = explain(error, stage, group)
             group.close()
@@ -80,6 +89,10 @@ class Exchanger(ABC):
         planner.warn()
         self.queue = BucketQueue(self.engine, self.node, group, planner, self._optimizer, drift, loss_scale)
         self._release_with(self)
+
+    def _meeting(self) -> Group:
+        """Those who exchange."""
+        return self.hierarchy.leaders()
 
     @abstractmethod
     def _checked(self, plan: Plan) -> DriftCheck:
@@ -106,7 +119,7 @@ class Exchanger(ABC):
 
     def report(self) -> Report:
         """Bytes, ratio, seconds by stage and errors by layer, so far and on this worker."""
-        return report_of(self.engine, self.node, self.plan, *self._described())
+        return report_of(self.engine, self.node, self.queue.plan, *self._described())
 
     def _described(self) -> tuple[str, str]:
         """What the codec is called, and why it was taken if somebody else than the user took it."""

@@ -41,7 +41,9 @@ class Planner:
         feedback: str | None,
         route: str | None,
         schedule: str | None,
+        shape: Callable[[Plan], Plan] = lambda plan: plan,
     ) -> None:
+        self._shape = shape  # what becomes of a plan where gradients are not one bucket after the other
         self._policy, self._nodes, self._per_node = policy, hierarchy.num_nodes, hierarchy.per_node
         self._options = {"feedback": feedback, "route": route, "schedule": schedule}
         if tensors is None:
@@ -84,7 +86,7 @@ class Planner:
                 "norm=model goes by a worker's own gradient, and in a hierarchy nodes exchange: leave "
                 'norm=model out, or take hierarchy="off"'
             )
-        return plan
+        return self._shape(plan)
 
 
 def plans_of_auto(policy: Policy, model: Model, nodes: Hierarchy) -> Callable[[str], Plan]:

@@ -50,7 +50,8 @@ class BinsPacker(GatherPacker):
     """The codes of each tensor, four in a byte, then four float32 a tensor: what its codes stand for."""
 
     def __init__(self, layout: Layout, context: Context) -> None:
-        sizes = [-(-spec.numel // _PER_BYTE) for spec in layout.specs]
+        self.places = [where for where in layout.slices if where.stop > where.start]
+        sizes = [-(-(where.stop - where.start) // _PER_BYTE) for where in self.places]
         ends = list(accumulate(sizes, initial=0))
         self.codes = [slice(first, last) for first, last in pairwise(ends)]
         self.code_bytes = -(-ends[-1] // 4) * 4
@@ -63,16 +64,15 @@ class BinsPacker(GatherPacker):
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         payload[: self.granule_bytes] = 0
         tables = payload[self.code_bytes : self.used_bytes].view(torch.float32).view(-1, _BINS)
-        for where, codes, table in zip(self.layout.slices, self.codes, tables, strict=True):
-            if where.stop > where.start:
-                drawn, means = _binned(x[where])
-                table.copy_(means)
-                _pack(drawn, payload[codes])
+        for where, codes, table in zip(self.places, self.codes, tables, strict=True):
+            drawn, means = _binned(x[where])
+            table.copy_(means)
+            _pack(drawn, payload[codes])
 
     def add_up(self, payloads: Tensor, x: Tensor) -> None:
         count = payloads.shape[0]
         tables = payloads[:, self.code_bytes : self.used_bytes].contiguous().view(torch.float32) / count
-        for number, (where, codes) in enumerate(zip(self.layout.slices, self.codes, strict=True)):
+        for number, (where, codes) in enumerate(zip(self.places, self.codes, strict=True)):
             target = x[where]
             for rank, payload in enumerate(payloads):
                 table = tables[rank, _BINS * number : _BINS * (number + 1)]

@@ -22,7 +22,7 @@ from thinwire.exchange.weights import UnitWeights, WeightCodec
 from thinwire.groups.base import Group, all_gather_bytes
 from thinwire.groups.wrappers import Metered
 from thinwire.hooks.exchanger import Exchanger
-from thinwire.hooks.fsdp_replicas import Grid, Replicas
+from thinwire.hooks.fsdp_replicas import ReplicaExchange, ReplicaGrid
 from thinwire.hooks.fsdp_state import recut, saved_weights, take_weights
 from thinwire.hooks.fsdp_units import Unit
 from thinwire.hooks.planner import NamedTensors
@@ -50,7 +50,7 @@ class ShardedCompressor(Exchanger):
         units: Sequence[Unit],
         *,
         weights: WeightCodec | None = None,
-        grid: Grid | None = None,
+        grid: ReplicaGrid | None = None,
         between: Mapping[str, Any] | None = None,
         optimizer: torch.optim.Optimizer | None = None,
         seed: int = 0,
@@ -91,13 +91,13 @@ class ShardedCompressor(Exchanger):
 
     def _replicas(
         self, model: nn.Module, units: Sequence[Unit], seed: int, kernels: str | None, **asked: Any
-    ) -> Replicas:
+    ) -> ReplicaExchange:
         """Connects this rank with those that hold the same rows, and takes the weights of the first."""
         assert self._grid is not None
         ranks = self._grid.replicas
 
-        def job() -> Replicas:
-            made = Replicas(
+        def job() -> ReplicaExchange:
+            made = ReplicaExchange(
                 model=model,
                 group=self.group.part(ranks),
                 device=self.device,

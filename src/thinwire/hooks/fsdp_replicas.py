@@ -21,14 +21,14 @@ from thinwire.plans.policy import Model, Policy
 
 
 @dataclass(frozen=True)
-class Grid:
+class ReplicaGrid:
     """Who shares a model with this rank, and who holds the same rows in other replicas."""
 
     shard: Sequence[int]
     replicas: Sequence[int]
 
     @classmethod
-    def of(cls, shard: dist.ProcessGroup, replicas: dist.ProcessGroup, world: int) -> Grid:
+    def of(cls, shard: dist.ProcessGroup, replicas: dist.ProcessGroup, world: int) -> ReplicaGrid:
         """Refuses what is no grid over all ranks."""
         found = cls(dist.get_process_group_ranks(shard), dist.get_process_group_ranks(replicas))
         shared = set(found.shard) & set(found.replicas)
@@ -45,7 +45,7 @@ class Grid:
         return len(self.shard), list(self.shard).index(rank)
 
 
-class Replicas:
+class ReplicaExchange:
     """The exchange between replicas: an engine of its own, with error feedback of this rank's rows only."""
 
     def __init__(

@@ -15,7 +15,7 @@ from thinwire.groups.torch import TorchGroup
 from thinwire.groups.wrappers import Emulated
 from thinwire.hooks.failures import explain
 from thinwire.hooks.fsdp import ShardedCompressor
-from thinwire.hooks.fsdp_replicas import Grid
+from thinwire.hooks.fsdp_replicas import ReplicaGrid
 from thinwire.hooks.fsdp_units import Unit, units_of
 from thinwire.plans.policy import Policy
 
@@ -37,7 +37,7 @@ def compress_sharded(model: nn.Module, codec: Any, **options: Any) -> ShardedCom
     try:
         _refuse(codec, options)
         policy = _policy(codec, options)
-        grid = None if replicate_group is None else Grid.of(process_group, replicate_group, whole.size)
+        grid = None if replicate_group is None else ReplicaGrid.of(process_group, replicate_group, whole.size)
         if grid is None and inside is not None:
             raise PlanError("inside= is what travels inside a node of replicas: pass replicate_group= too")
         weights = _weights(options, units)

@@ -58,13 +58,14 @@ def sharded(
     net = Net(width, tied=tied)
     if frozen:
         net.blocks[0].requires_grad_(False)
-    dtypes = {"param_dtype": _dtype(mixed), "reduce_dtype": _dtype(reduce)}
-    options: dict[str, Any] = {"mp_policy": MixedPrecisionPolicy(**dtypes)}
+    policy = MixedPrecisionPolicy(param_dtype=_dtype(mixed), reduce_dtype=_dtype(reduce))
+    options: dict[str, Any] = {"mp_policy": policy}
     if reshard is not None:
         options["reshard_after_forward"] = reshard
     for block in net.blocks:
         fully_shard(block, **options)
-    return fully_shard(net, **options)  # type: ignore[return-value]
+    fully_shard(net, **options)
+    return net
 
 
 def _dtype(name: str | None) -> torch.dtype | None:
@@ -92,7 +93,8 @@ def train(net: nn.Module, steps: int, start: int = 0, optimizer: Any = None) -> 
 
 def whole(net: nn.Module) -> dict[str, Tensor]:
     """The parameters, gathered."""
-    return {name: p.full_tensor().detach() for name, p in net.named_parameters()}  # type: ignore[operator]
+    named: Any = net.named_parameters()
+    return {name: p.full_tensor().detach() for name, p in named}
 
 
 @contextlib.contextmanager

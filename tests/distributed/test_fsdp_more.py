@@ -219,7 +219,8 @@ def refused_model(kind: str) -> Failure:
     if kind == "2-D":
         fully_shard(net, mesh=mesh(1, 2))
     if kind == "twice":
-        tw.compress(fully_shard(net), "qsgd:4").close()
+        fully_shard(net)
+        tw.compress(net, "qsgd:4").close()
     if kind == "ddp":
         net, options = DistributedDataParallel(net), {"weights": "qsgd:8"}
     if kind == "loose":
@@ -248,12 +249,14 @@ class Forked(Net):
 
     def forward(self, symbols: Tensor) -> Tensor:
         x = self.token(symbols)
-        y: Tensor = self.read_out(self.blocks[0].up(x)[..., :48] if self.training else x)
+        first: Any = self.blocks[0]
+        y: Tensor = self.read_out(first.up(x)[..., :48] if self.training else x)
         return y
 
 
 def unused() -> Failure:
-    net = fully_shard(Forked())
+    net = Forked()
+    fully_shard(net)
     with compressed(net, "qsgd:4"):
         return failure_of(lambda: train(net, 1))
 

@@ -108,7 +108,7 @@ def ddp_hook(
 
 @former_arguments(**FORMER)
 def compress(
-    model: DistributedDataParallel,
+    model: nn.Module,
     codec: CodecChoice = AUTO,
     *,
     quality: str | None = None,

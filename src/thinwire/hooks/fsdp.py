@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 
-from thinwire.clock import PREPARE
+from thinwire.clock import PREPARE, WEIGHTS
 from thinwire.codecs.coder import Context
 from thinwire.errors import PlanError
 from thinwire.exchange.drift import DriftCheck
@@ -153,7 +153,7 @@ class ShardedCompressor(Exchanger):
         plain = weights is None or row.dtype == torch.uint8 or row.numel() != weights.row.numel
 
         def job() -> None:
-            with clock.time("weights"):
+            with clock.time(WEIGHTS):
                 if plain or weights is None:
                     sent, room = row.view(torch.uint8), output.view(torch.uint8)
                     meter.all_gather(sent, room.view(world, -1)).wait()

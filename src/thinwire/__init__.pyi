@@ -29,6 +29,8 @@ from thinwire.codecs.powersgd import PowerSGD as PowerSGD
 from thinwire.codecs.qsgd import QSGD as QSGD
 from thinwire.codecs.rangefloat import RangeFloat as RangeFloat
 from thinwire.codecs.sign import Sign as Sign
+from thinwire.codecs.sparseloco import Bins as Bins
+from thinwire.codecs.sparseloco import SparseLoCo as SparseLoCo
 from thinwire.codecs.stage import LinearStage as LinearStage
 from thinwire.codecs.stage import SelectingStage as SelectingStage
 from thinwire.codecs.terngrad import TernGrad as TernGrad
@@ -40,6 +42,8 @@ from thinwire.groups.wrappers import Link as Link
 from thinwire.hooks.compressor import Compressor as Compressor
 from thinwire.hooks.ddp import compress as compress
 from thinwire.hooks.ddp import ddp_hook as ddp_hook
+from thinwire.hooks.diloco import DiLoCo as DiLoCo
+from thinwire.hooks.exchange import Exchange as Exchange
 from thinwire.plans.plan import Plan as Plan
 from thinwire.plans.policy import Model as Model
 from thinwire.plans.policy import Policy as Policy

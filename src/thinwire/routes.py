@@ -15,6 +15,7 @@ from torch import Tensor
 from thinwire.clock import Clock
 from thinwire.codecs.codec import Codec
 from thinwire.codecs.coder import GatherPacker, Merge, Packer, aligned
+from thinwire.codecs.scatter import ScatterPacker
 from thinwire.codecs.two_phase import TwoPhasePacker
 from thinwire.errors import PlanError
 from thinwire.groups.base import Group, Pending, all_gather_bytes, all_reduce_bytes, all_to_all_bytes
@@ -68,6 +69,7 @@ class Route(ABC):
     name: ClassVar[str]
     takes: ClassVar[frozenset[Merge]]
     in_place: ClassVar[bool] = False  # True: sums arrive where the payload was, even in the gradient itself
+    whole: ClassVar[bool] = False  # True: a lane is not cut into parts
 
     def check(self, codec: Codec) -> None:
         """Refuses codecs whose payloads this route cannot merge."""
@@ -294,6 +296,56 @@ class _ShardedHandle(Handle):
         return owned
 
 
+class Scatter(Route):
+    """A reduce-scatter: rank r gets the mean of the tensors in row r of the lane, and nothing of the others.
+
+    1. all-to-all: row r, as it is packed, goes to rank r
+    2. every rank merges what it received, in rank order, and decodes it
+
+    A lane is N times the same tensors, by shape: N rows. For FSDP2; no user names it.
+    """
+
+    name = "scatter"
+    takes = frozenset(Merge)
+    whole = True
+
+    def check(self, codec: Codec) -> None:
+        if codec.learns:
+            raise PlanError(
+                f"{codec} learns from the mean of whole tensors, and here every rank gets only its rows: use "
+                'a codec that learns nothing, for example "qsgd:4"'
+            )
+
+    def bind(self, packer: Packer) -> Packer:
+        return ScatterPacker(packer)
+
+    def payload_bytes(self, packer: Packer, world: int) -> int:
+        return packer.payload_bytes
+
+    def sent_bytes(self, packer: Packer, world: int) -> int:
+        return all_to_all_bytes(self.payload_bytes(packer, world), world)
+
+    def send(self, message: Message, index: int, transport: Transport) -> Handle:
+        return _ScatterHandle(message, index, transport)
+
+
+class _ScatterHandle(_ShardedHandle):
+    """One leg: rows to their owners."""
+
+    def merge(self) -> None:
+        with self.transport.clock.time("travel", self.index):
+            self.pending.wait()
+        with self.transport.clock.time("merge", self.index):
+            self.gathered = self._merge_owned().unsqueeze(0)
+
+    def arrive(self) -> Iterator[Tensor]:
+        start = 0
+        for chunk in self.message:
+            nbytes = _merged_bytes(chunk.packer, self.world)
+            yield self.gathered[:, start : start + nbytes]
+            start += aligned(nbytes)
+
+
 def _shard_bytes(packer: Packer, world: int) -> int:
     return -(-packer.num_granules // world) * packer.granule_bytes
 
@@ -307,7 +359,12 @@ ROUTES: Mapping[str, Route] = MappingProxyType(
 )
 
 
+SCATTER = Scatter()
+
+
 def route_named(name: str) -> Route:
+    if name == SCATTER.name:
+        return SCATTER
     check_name("route", name, ROUTES)
     return ROUTES[name]
 

@@ -233,6 +233,16 @@ class Engine:
         self._level_decided = False
         self.statistics.steps += 1
 
+    def agree_on_finite(self) -> None:
+        """Where a rank sees only some of the means: a step is finite if it is on all ranks; collective."""
+        if not self.plan.remembers:
+            return
+        spoilt = torch.tensor([bool(self._unfinite)], dtype=torch.int32, device=self.context.device)
+        with self.clock.time("agree"):
+            self.group.all_reduce_max(spoilt).wait()
+        if bool(spoilt):
+            self._unfinite.add(Layout((), ()))
+
     def take_back(self, layout: Layout, finite: bool) -> None:
         """The means of a bucket of this step were replaced: nothing of its exchange is believed.
 

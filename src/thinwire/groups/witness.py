@@ -47,7 +47,6 @@ class RollCall:
         self._rank = rank
         self._calls: dict[int, list[Call]] = {peer: [] for peer in ranks}
         self._begun = 0
-        self._settled = 0  # calls that all ranks have made, and made alike
         self._stuck: Call | None = None
 
     def make(self, what: str) -> Call:
@@ -63,7 +62,7 @@ class RollCall:
     def begin(self) -> bool:
         """This rank begins an exchange; whether all calls so far were made by all ranks, and alike."""
         self._begun += 1
-        return self._stuck is None and all(len(calls) == self._settled for calls in self._calls.values())
+        return self._stuck is None and not any(self._calls.values())
 
     def wait_elsewhere(self) -> None:
         """This rank waits for the others in another collective, and will not come to their call."""
@@ -88,13 +87,18 @@ class RollCall:
         return {rank for rank, calls in self._calls.items() if len(calls) < made}
 
     def disagreement(self) -> tuple[dict[int, str], int] | None:
-        """What each rank called where they called different things, and the number of that call."""
-        for number in range(self._settled, max(map(len, self._calls.values()))):
+        """What each rank called where they called different things, and how many calls were alike before.
+
+        Calls that all ranks have made, and made alike, are over: nobody asks for them again.
+        """
+        settled = 0
+        for number in range(max(map(len, self._calls.values()))):
             told = {rank: calls[number].what for rank, calls in self._calls.items() if len(calls) > number}
             if len(set(told.values())) > 1:
                 return told, number
-            if len(told) == len(self._calls):
-                self._settled = number + 1
+            settled += len(told) == len(self._calls)
+        for calls in self._calls.values():
+            del calls[:settled]
         return None
 
     def absent(self) -> tuple[str, list[int]] | None:

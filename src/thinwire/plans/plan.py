@@ -8,7 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -89,6 +89,7 @@ class Plan:
     theta: float | None = None  # the part that all codecs at level 1 drop, if it is the same
     per_node: int = 1  # workers in a node, of which one leads; `world` counts those who exchange, the leaders
 
+    plain_act: ClassVar[str] = "all-reduce"  # what a plan's bytes are compared with
     control = FormerAttribute("schedule")
     at_strength = FormerAttribute("at_level")
 
@@ -266,8 +267,12 @@ class Plan:
 
     @property
     def dense_bytes(self) -> int:
-        """What one rank would send by a ring all-reduce of the gradients as they are."""
-        return all_reduce_bytes(sum(entry.spec.nbytes for entry in self.entries), self.world)
+        """What one rank would send for the gradients as they are."""
+        return self.plain_bytes(sum(entry.spec.nbytes for entry in self.entries))
+
+    def plain_bytes(self, nbytes: int) -> int:
+        """What one rank sends for so many bytes of gradients as they are, by a ring."""
+        return all_reduce_bytes(nbytes, self.world)
 
     @property
     def plain_name(self) -> str:
@@ -341,7 +346,7 @@ class Plan:
         """What all tensors make a worker send, phase by phase."""
         each, stretches, dense = self.tensor_bytes(), self.stretches(), self.dense_bytes
         sent, lines = mean_bytes(stretches), list[str]()
-        ratio = f", {dense / sent:.2f}x fewer than {self.plain_name} all-reduce" if sent else ""
+        ratio = f", {dense / sent:.2f}x fewer than {self.plain_name} {self.plain_act}" if sent else ""
         firsts = {stretch.phase: stretch for stretch in reversed(stretches)}
         lines += [
             f"phase {phase}: {firsts[phase].step_bytes:,} bytes a step, first in step {firsts[phase].first}"

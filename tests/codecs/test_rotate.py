@@ -1,4 +1,4 @@
-"""Rotation, steps in standard deviations and rounding to the nearest: what they promise, and what is refused."""
+"""Rotation, steps in standard deviations, rounding to the nearest: their promises, and what is refused."""
 
 from __future__ import annotations
 

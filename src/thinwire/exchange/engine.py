@@ -261,7 +261,7 @@ class Engine:
         self.clock.current = PREPARE
 
     def _digest(self, plan: Plan) -> bytes:
-        """Of a plan, and of the seed where all ranks must draw alike: what they draw shapes what they decode."""
+        """Of a plan, and of the seed where all ranks must draw alike to decode alike."""
         if not any(entry.codec.draws_alike for entry in plan.entries):
             return plan.digest
         return hashlib.blake2b(plan.digest + str(self.seed).encode(), digest_size=32).digest()

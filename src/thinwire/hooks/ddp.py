@@ -36,7 +36,7 @@ _OF_A_CODEC = (
     "route",
     "schedule",
     "sensitive",
-)  # what belongs to a codec, and auto chooses with it
+)  # of a codec; auto chooses them
 Hook = Callable[[Compressor, GradBucket], torch.futures.Future[torch.Tensor]]
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from thinwire.clock import COMPARE, PREPARE, Clock
 from thinwire.codecs.coder import Context
 from thinwire.codecs.stage import Learned
-from thinwire.errors import PlanError
 from thinwire.exchange.in_flight import InFlight, InFlightByChunks, LaneFeedback, LaneStep
+from thinwire.exchange.pending import pending_gradients, released_gradients
 from thinwire.exchange.statistics import ERROR_EVERY, Statistics
 from thinwire.feedback.base import ErrorFeedback, is_finite
 from thinwire.feedback.residual import OWNER, PENDING, PendingResidual
@@ -56,40 +56,6 @@ class Bucket:
         return values.copy_(self.buffer)
 
 
-def pending_gradients(
-    plan: Plan, context: Context, feedbacks: Mapping[str, ErrorFeedback], step: int, learned: Learned
-) -> dict[str, Tensor]:
-    """Of every tensor of which something is held: the gradient it stands for, whatever its memory sees."""
-    held = [entry for entry in plan.entries if feedbacks[entry.feedback].buffers.committed]
-    for entry in held:
-        if not feedbacks[entry.feedback].adds:
-            raise PlanError(
-                f'what memory "{entry.feedback}" holds cannot be sent by another codec: '
-                "save a state and begin a new run instead"
-            )
-    layout = Layout.packed(entry.spec for entry in held)
-    found: dict[str, Tensor] = {}
-    for lane in plan.lanes(layout, context, step, learned):
-        x = _gradients(lane, feedbacks[lane.feedback], layout.numel)
-        if OWNER in feedbacks:  # of the mean: as one of N gradients it counts N times
-            x.add_(_gradients(lane, feedbacks[OWNER], layout.numel), alpha=plan.world)
-        found |= {piece.name: x[piece.where].clone() for piece in lane.layout.pieces()}
-    return found
-
-
-def _gradients(lane: Lane, feedback: ErrorFeedback, numel: int) -> Tensor:
-    """A memory behind fixed stages holds numbers: these are undone."""
-    bound, x = lane.bound, torch.zeros(numel, device=lane.context.device)
-    if not bound.fixed or not bound.stages:
-        feedback.before(x, lane.layout.pieces(), 1.0)
-        return x
-    values = torch.zeros(bound.inner.numel, device=x.device)
-    feedback.before(values, bound.inner.pieces(), 1.0)
-    bound.begin(1.0, measured=False)
-    bound.finish(values, x)
-    return x
-
-
 class Engine:
     """Exchanges buckets of gradients for their means over all ranks, under one plan.
 
@@ -130,13 +96,13 @@ class Engine:
     def exchange(self, bucket: Bucket) -> None:
         """Replaces the gradients in a bucket by their means over all ranks.
 
-        x       = memory.before(g)            what was held back joins in
-        agreed  = sum, max over ranks of x    what all ranks share BEFORE encoding: a basis, a scale
-        payload = encode(x, agreed)           local, pure, its size known before any data existed
-        kept    = x - decode_own(payload)     what was not sent, found out while the payload travels
-        mean    = decode(merged payloads)     parts overlap each other
+        x       = feedback.before(g)             what was held back joins
+        shared  = sum, max over ranks of x       what all ranks share BEFORE encoding: a basis, a scale
+        payload = encode(x, shared)              local and pure; its size was known before any data existed
+        kept    = x - reconstruction(payload)    what was not sent, computed while the payload travels
+        mean    = decode(merged payloads)        chunks overlap each other
 
-        All of a step is believed at its end (`end_step`), if every mean in it is finite.
+        A step commits at its end (`end_step`), if every mean in it is finite.
         """
         self.clock.current = PREPARE
         if self.plan.schedule is not None and not self._level_decided:
@@ -192,18 +158,11 @@ class Engine:
         self.statistics.forget_lanes()
 
     def release_owners(self) -> None:
-        """After loading a gathered state: what owners held of tensors that have no owners here is pending.
-
-        Every rank was given all of it, so that the mean over the ranks is what the owners held.
-        """
-        held = self.feedbacks[OWNER].buffers.committed if OWNER in self.feedbacks else {}
-        specs = [e.spec for e in self.plan.entries if e.spec.name in held and not e.reencodes]
-        layout = Layout.packed(specs)
-        for lane in self.plan.lanes(layout, self.context, self.finite_steps, self.learned) if specs else ():
-            x = _gradients(lane, self.feedbacks[OWNER], layout.numel)
-            for piece in lane.layout.pieces():
-                self.pending_residual.put(piece.name, x[piece.where].clone())
-                del held[piece.name]
+        """After loading a gathered state: what owners held of tensors that have no owners here is pending."""
+        if OWNER in self.feedbacks:
+            held = released_gradients(self.plan, self.context, self.feedbacks[OWNER], self.finite_steps)
+            for name, gradient in held.items():
+                self.pending_residual.put(name, gradient)
 
     def pass_step(self, layouts: Sequence[Layout]) -> None:
         """A step whose buckets went another way, as they are: it is counted like an exchange."""
@@ -214,7 +173,7 @@ class Engine:
         self.end_step()
 
     def end_step(self) -> None:
-        """All buckets of a step have been exchanged: its memories and lessons are believed, or none of them.
+        """All buckets of a step have been exchanged: its error feedback and lessons commit, or none of them.
 
         The means have the same bits on all ranks, so all ranks decide alike. A step with a mean that is not
         finite is one that GradScaler skips: nothing of it is applied, so nothing of it may be taken as sent.

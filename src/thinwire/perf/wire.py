@@ -25,8 +25,8 @@ from thinwire.perf.collectives import (
     Traffic,
 )
 from thinwire.perf.network import EMBEDDING, LAST, Bucket, Layer
-from thinwire.plans.lane import Lane
-from thinwire.plans.plan import HORIZON, Plan, dry_context
+from thinwire.plans.lane import Lane, dry_context
+from thinwire.plans.plan import HORIZON, Plan
 from thinwire.plans.policy import Model, Policy
 from thinwire.routes import Route
 from thinwire.tensors import Layout, Spec

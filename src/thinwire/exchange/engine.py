@@ -203,7 +203,7 @@ class Engine:
             self._unfinite.add(Layout((), ()))
 
     def take_back(self, layout: Layout, finite: bool) -> None:
-        """The means of a bucket of this step were replaced: nothing of its exchange is believed.
+        """The means of a bucket of this step were replaced: nothing of its exchange is committed.
 
         `finite`: whether what took their place is.
         """
@@ -234,18 +234,18 @@ class Engine:
         return read_records(records)
 
     def feedback_for(self, text: str) -> ErrorFeedback:
-        """The memory of all tensors whose plan says so; made when it is first asked for."""
+        """The error feedback of all tensors whose plan says so; made when it is first asked for."""
         if text not in self.feedbacks:
             self.feedbacks[text] = make_feedback(text, self.group.size)
         return self.feedbacks[text]
 
     def set_rates(self, rates: Mapping[str, float]) -> None:
-        """The learning rate of every tensor in the step under way, for memories that go by them."""
+        """The learning rate of every tensor in the step under way, for error feedback that needs them."""
         for feedback in self.feedbacks.values():
             feedback.rates = rates
 
     def set_norm(self, norm: float) -> None:
-        """The norm of this rank's whole gradient in the step under way, for memories that go by it."""
+        """The norm of this rank's whole gradient in the step under way, for error feedback that needs it."""
         for feedback in self.feedbacks.values():
             feedback.norm = norm
 
@@ -256,7 +256,7 @@ class Engine:
 
     @property
     def buffer_bytes(self) -> int:
-        """What the exchange itself takes besides memories: buffers that are used again."""
+        """What the exchange itself takes besides error feedback: buffers that are used again."""
         return self._transport.scratch.nbytes
 
     def _decide_level(self) -> None:
@@ -264,7 +264,7 @@ class Engine:
         told = self.observations() if self.scheduler.listens else [Observation()]
         self.clock.current = COMPARE  # if they disagree all ranks know it, and all raise
         if self.scheduler.decide(told, self.group.global_rank, self.step):
-            self._lanes.clear()  # gentle lanes hold large buffers
+            self._lanes.clear()  # near-lossless lanes hold large buffers
             self.statistics.forget_lanes()
         self.clock.current = PREPARE
         self._level_decided = True

@@ -1,4 +1,4 @@
-"""The wire: exact traffic of a codec, from thinwire's own plans. The model's only door to the core."""
+"""The wire: exact traffic of a codec, from thinwire's own plans. The model's only way into the core."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ class WireChunk(Protocol):
     @property
     def shared(self) -> Tensor: ...
 
-    def merge(self, payloads: Tensor, merged: Tensor) -> None:
-        """At the owner: (ranks, bytes) of the same granules to one merged piece."""
+    def encode_again(self, payloads: Tensor, merged: Tensor) -> None:
+        """At the owner of a share: what all ranks encoded of it to a payload of their mean."""
 
 
 P = TypeVar("P", bound=WireChunk)
@@ -101,7 +101,7 @@ class Route(ABC):
         """Starts the first leg of a message; `index` counts the messages of a bucket."""
 
 
-ALL_GATHER_WORLD = 2  # workers up to which an all-gather sends no more than two phases: N - 1, 2 (N - 1) / N
+ALL_GATHER_WORLD = 4  # workers up to which codecs that gather were studied by all-gather, and take it
 
 
 def default_route_name(codec: Codec, world: int = ALL_GATHER_WORLD, exact_mean: bool = False) -> str:
@@ -287,7 +287,10 @@ class _ShardedHandle(Handle):
         for chunk, size in zip(self.message, sizes, strict=True):
             shard = _shard_bytes(chunk.packer, self.world)
             payloads, sums = self.received[:, shard_start : shard_start + shard], owned[start : start + size]
-            chunk.merge(payloads, sums)
+            if chunk.packer.reencodes:
+                chunk.encode_again(payloads, sums)
+            else:
+                chunk.packer.merge(payloads, chunk.shared, sums)
             owned[start + size : start + aligned(size)] = 0
             start, shard_start = start + aligned(size), shard_start + shard
         return owned
@@ -364,3 +367,15 @@ def route_named(name: str) -> Route:
         return SCATTER
     check_name("route", name, ROUTES)
     return ROUTES[name]
+
+
+def route_name(codec: Codec, asked: str | None, world: int, exact_mean: bool) -> str:
+    """The route that was asked for, if the codec can take it; else its default."""
+    name = asked or default_route_name(codec, world, exact_mean)
+    route_named(name).check(codec)
+    if exact_mean and codec.merge is Merge.GATHER and name == "sharded":
+        raise PlanError(
+            'this error feedback needs the mean of what all ranks sent, and on route "sharded" owners '
+            f'encode the mean of {codec} again: use route "allgather"'
+        )
+    return name

@@ -11,8 +11,8 @@ from torch import Tensor
 from thinwire.clock import COMPARE, PREPARE, Clock
 from thinwire.codecs.coder import Context
 from thinwire.codecs.stage import Learned
-from thinwire.errors import PlanError
 from thinwire.exchange.in_flight import InFlight, InFlightByChunks, LaneFeedback, LaneStep
+from thinwire.exchange.pending import gradients_held, pending_gradients
 from thinwire.exchange.statistics import ERROR_EVERY, Statistics
 from thinwire.feedback.base import ErrorFeedback, is_finite
 from thinwire.feedback.residual import OWNER, PENDING, PendingResidual
@@ -53,40 +53,6 @@ class Bucket:
             return self.buffer
         values = scratch.take("values", 4 * self.buffer.numel()).view(torch.float32)
         return values.copy_(self.buffer)
-
-
-def pending_gradients(
-    plan: Plan, context: Context, feedbacks: Mapping[str, ErrorFeedback], step: int, learned: Learned
-) -> dict[str, Tensor]:
-    """Of every tensor of which something is held: the gradient it stands for, whatever its memory sees."""
-    held = [entry for entry in plan.entries if feedbacks[entry.feedback].buffers.committed]
-    for entry in held:
-        if not feedbacks[entry.feedback].adds:
-            raise PlanError(
-                f'what memory "{entry.feedback}" holds cannot be sent by another codec: '
-                "save a state and begin a new run instead"
-            )
-    layout = Layout.packed(entry.spec for entry in held)
-    found: dict[str, Tensor] = {}
-    for lane in plan.lanes(layout, context, step, learned):
-        x = _gradients(lane, feedbacks[lane.feedback], layout.numel)
-        if OWNER in feedbacks:  # of the mean: as one of N gradients it counts N times
-            x.add_(_gradients(lane, feedbacks[OWNER], layout.numel), alpha=plan.world)
-        found |= {piece.name: x[piece.where].clone() for piece in lane.layout.pieces()}
-    return found
-
-
-def _gradients(lane: Lane, feedback: ErrorFeedback, numel: int) -> Tensor:
-    """A memory behind fixed stages holds numbers: these are undone."""
-    bound, x = lane.bound, torch.zeros(numel, device=lane.context.device)
-    if not bound.fixed or not bound.stages:
-        feedback.before(x, lane.layout.pieces(), 1.0)
-        return x
-    values = torch.zeros(bound.inner.numel, device=x.device)
-    feedback.before(values, bound.inner.pieces(), 1.0)
-    bound.begin(1.0, measured=False)
-    bound.finish(values, x)
-    return x
 
 
 class Engine:
@@ -189,6 +155,20 @@ class Engine:
         self.finite_steps = 0
         self._lanes.clear()
         self.statistics.forget_lanes()
+
+    def release_owners(self) -> None:
+        """After loading a gathered state: what owners held of tensors that have no owners here is pending.
+
+        Every rank was given all of it, so that the mean over the ranks is what the owners held.
+        """
+        held = self.feedbacks[OWNER].buffers.committed if OWNER in self.feedbacks else {}
+        specs = [e.spec for e in self.plan.entries if e.spec.name in held and not e.reencodes]
+        layout = Layout.packed(specs)
+        for lane in self.plan.lanes(layout, self.context, self.finite_steps, self.learned) if specs else ():
+            x = gradients_held(lane, self.feedbacks[OWNER], layout.numel)
+            for piece in lane.layout.pieces():
+                self.pending_residual.put(piece.name, x[piece.where].clone())
+                del held[piece.name]
 
     def pass_step(self, layouts: Sequence[Layout]) -> None:
         """A step whose buckets went another way, as they are: it is counted like an exchange."""

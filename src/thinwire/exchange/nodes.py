@@ -12,13 +12,12 @@ import torch
 from thinwire.clock import NODE, PREPARE
 from thinwire.errors import StateError
 from thinwire.exchange.engine import Bucket, Engine
+from thinwire.exchange.packing import pack_state, unpack_state
 from thinwire.exchange.state import (
     NotTaken,
     gathered_state,
     load_state,
     local_state,
-    pack_state,
-    unpack_state,
 )
 from thinwire.feedback.residual import PENDING, E, PendingResidual
 from thinwire.groups.base import Group, compare_digests

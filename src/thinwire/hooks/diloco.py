@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from thinwire.clock import COMPARE
 from thinwire.codecs.codec import CodecLike
 from thinwire.errors import PlanError, StateError
+from thinwire.exchange.packing import pack_state, unpack_state
 from thinwire.exchange.report import Report
-from thinwire.exchange.state import pack_state, unpack_state
 from thinwire.feedback.base import is_finite
 from thinwire.groups.base import Group
 from thinwire.hooks.exchange import KEEP_DENSE, Exchange

@@ -17,8 +17,9 @@ from thinwire.errors import PlanError, StateError
 from thinwire.exchange.drift import DriftCheck
 from thinwire.exchange.engine import Engine
 from thinwire.exchange.nodes import Node, SwitchableNode, node_of
+from thinwire.exchange.packing import opened, sealed
 from thinwire.exchange.report import Report, report_of
-from thinwire.exchange.state import NotTaken, opened, sealed
+from thinwire.exchange.state import NotTaken
 from thinwire.groups.base import Group
 from thinwire.groups.hierarchy import Hierarchy, settle
 from thinwire.groups.torch import on_the_wire

@@ -18,11 +18,11 @@ from thinwire.codecs.stage import NOTHING, Learned
 from thinwire.deprecated import FormerAttribute, former_arguments
 from thinwire.errors import PlanError
 from thinwire.feedback.table import exact_mean, feedback_text, uses_norm, uses_rates
-from thinwire.groups.base import all_gather_bytes, all_reduce_bytes, broadcast_bytes
+from thinwire.groups.base import PLAIN_ACTS, all_gather_bytes, broadcast_bytes
 from thinwire.kernels import backends
 from thinwire.plans.lane import STATUS_BYTES, WIRE_VERSION, Lane, node_bytes, step_bytes, tensor_bytes, whole
 from thinwire.plans.policy import Model, Policy
-from thinwire.routes import default_route_name, route_named
+from thinwire.routes import route_name, route_named
 from thinwire.schedules.base import RECORD_BYTES, Schedule
 from thinwire.schedules.table import check_schedule, make_schedule, schedule_text
 from thinwire.tensors import Layout, Spec, plain_name
@@ -48,6 +48,11 @@ class Entry:
     def __str__(self) -> str:
         return f"{self.spec} | {self.codec.canonical} | {self.feedback} | {self.route}"
 
+    @property
+    def reencodes(self) -> bool:
+        """True if owners encode the mean of its shares again."""
+        return self.codec.merge is Merge.GATHER and self.route == "sharded"
+
 
 def tensor_in(line: str) -> str:
     """The tensor that the text of an entry is of.
@@ -56,19 +61,6 @@ def tensor_in(line: str) -> str:
     'fc.weight'
     """
     return line.partition(" | ")[0].rpartition("[")[0]
-
-
-def _route_name(codec: Codec, asked: str | None, feedback: str, world: int) -> str:
-    """The route that was asked for, if the codec can take it; else the one that sends least."""
-    exact = exact_mean(feedback)
-    name = asked or default_route_name(codec, world, exact)
-    route_named(name).check(codec)
-    if exact and codec.merge is Merge.GATHER and name == "sharded":
-        raise PlanError(
-            f'feedback "{feedback}" needs the mean of what all ranks sent, and on route "sharded" owners '
-            f'encode the mean of {codec} again: use route "allgather"'
-        )
-    return name
 
 
 @dataclass(frozen=True)
@@ -138,7 +130,7 @@ class Plan:
             codec = choice.codec
             chosen = "none" if codec.own_dtype else (feedback or codec.feedback)
             asked = "sharded" if codec.own_dtype and mixed else route
-            name = _route_name(codec, asked, chosen, world)
+            name = route_name(codec, asked, world, exact_mean(chosen))
             entries.append(Entry(spec, codec, chosen, name, choice.reason))
         plan = replace(cls.empty(policy, world, schedule, per_node), entries=tuple(entries))
         for level in (1.0,) if plan.schedule is None else (1.0, 0.0):  # refuses worlds a codec cannot serve
@@ -276,11 +268,7 @@ class Plan:
     @property
     def dense_bytes(self) -> int:
         """What one rank would send for the gradients as they are."""
-        return self.plain_bytes(sum(entry.spec.nbytes for entry in self.entries))
-
-    def plain_bytes(self, nbytes: int) -> int:
-        """What one rank sends for so many bytes of gradients as they are, by a ring."""
-        return all_reduce_bytes(nbytes, self.world)
+        return PLAIN_ACTS[self.plain_act](sum(entry.spec.nbytes for entry in self.entries), self.world)
 
     @property
     def plain_name(self) -> str:

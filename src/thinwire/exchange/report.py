@@ -9,6 +9,7 @@ from thinwire.codecs.stage import facts
 from thinwire.deprecated import FormerAttribute
 from thinwire.exchange.engine import Engine
 from thinwire.exchange.nodes import Node
+from thinwire.groups.base import PLAIN_ACTS
 from thinwire.plans.plan import HORIZON, Plan
 from thinwire.schedules.base import Change
 from thinwire.schedules.table import schedule_text
@@ -227,7 +228,7 @@ def report_of(engine: Engine, node: Node, plan: Plan, codec: str, auto: str = ""
         other_bytes=engine.group.aside_bytes,
         phase=", ".join(dict.fromkeys(phases)),
         ahead=ahead(plan, engine.finite_steps),
-        dense_bytes_per_step=plan.plain_bytes(dense_bytes),
+        dense_bytes_per_step=PLAIN_ACTS[plan.plain_act](dense_bytes, plan.world),
         plain_act=plan.plain_act,
         plain_name=plan.plain_name,
         seconds=dict(engine.clock.seconds),

@@ -18,7 +18,7 @@ from thinwire.codecs.stage import NOTHING, Learned
 from thinwire.deprecated import FormerAttribute, former_arguments
 from thinwire.errors import PlanError
 from thinwire.feedback.table import exact_mean, feedback_text, uses_norm, uses_rates
-from thinwire.groups.base import all_gather_bytes, all_reduce_bytes, broadcast_bytes
+from thinwire.groups.base import PLAIN_ACTS, all_gather_bytes, broadcast_bytes
 from thinwire.plans.lane import (
     STATUS_BYTES,
     WIRE_VERSION,
@@ -276,11 +276,7 @@ class Plan:
     @property
     def dense_bytes(self) -> int:
         """What one rank would send for the gradients as they are."""
-        return self.plain_bytes(sum(entry.spec.nbytes for entry in self.entries))
-
-    def plain_bytes(self, nbytes: int) -> int:
-        """What one rank sends for so many bytes of gradients as they are, by a ring."""
-        return all_reduce_bytes(nbytes, self.world)
+        return PLAIN_ACTS[self.plain_act](sum(entry.spec.nbytes for entry in self.entries), self.world)
 
     @property
     def plain_name(self) -> str:

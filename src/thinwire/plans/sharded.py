@@ -78,10 +78,6 @@ class ShardedPlan(Plan):
         sent = super().step_bytes(self.units if buckets is None else buckets, step, learned, part_numel)
         return sent + (all_reduce_max_bytes(_FINITE_BYTES, self.world) if self.remembers else 0)
 
-    def plain_bytes(self, nbytes: int) -> int:
-        """The least that a reduce-scatter of so many bytes makes a rank send; gloo sends twice that."""
-        return (self.world - 1) * nbytes // self.world
-
     def tensor_bytes(self) -> dict[str, int]:
         sums: Counter[str] = Counter({entry.spec.name: 0 for entry in self.entries})
         for layout in self.units:

@@ -203,7 +203,7 @@ def test_other_parameters_are_refused_on_both_sides(
 def test_another_version_is_refused_on_both_sides(server: private.Server, events: list[str]) -> None:
     with connect(server.address, timeout_s=LONG_S) as channel:
         channel.send(Hello(1, 0, bytes(32), ANY, version=7).to_bytes())
-        with pytest.raises(LinkError, match="version 7 of the client meets version 2 of the server"):
+        with pytest.raises(LinkError, match="version 7 of the client meets version 3 of the server"):
             channel.receive(HELLO_BYTES)
     told(events, "version 7 of the client")
 

@@ -22,7 +22,7 @@ from enum import IntEnum
 from thinwire.errors import LinkError
 from thinwire_private.link.channel import Channel
 
-PROTOCOL_VERSION = 2  # 2: offline products and triples in one pipeline
+PROTOCOL_VERSION = 3  # 2: offline products and triples in one pipeline; 3: ring-LWE
 MAX_DESCRIPTION_BYTES = 4 << 20
 ANY = bytes(32)
 _MAGIC = b"thinwire"

@@ -302,7 +302,7 @@ def test_an_internal_error_tells_nothing_but_its_kind(
 
 def test_too_many_clients_are_turned_away(small: Graph) -> None:
     with (
-        private.Server(small, max_clients=1, timeout_s=LONG_S) as server,
+        private.Server(small, limits=private.Limits(max_clients=1), timeout_s=LONG_S) as server,
         private.Client(server.address),
         pytest.raises(LinkError, match="serves 1 clients already"),
     ):

@@ -18,6 +18,8 @@ from thinwire_private.rings import RLWE, WEIGHT_BITS, Rings
 from thinwire_private.rlwe.keys import PUBLIC_KEY_BYTES, PublicKey, SecretKey
 from thinwire_private.step import ASK, FINISH, OFFLINE, SETUP, Query, Step
 
+PRODUCT_WORK = 8 << 10  # bytes of other steps that take as long as a product of polynomials
+
 
 class ProductLayer(PrivateLayer[Weighted]):
     """acc = W x + b; behind it SiRNN's truncation by e, and its extension before a sum."""
@@ -166,7 +168,9 @@ class RlweLayer(MaskedProduct):
 
     def product_steps(self) -> Iterator[Step]:
         layer, product = self.node.name, self._product
-        yield Step(layer, RLWE, OFFLINE, product.question(), self.ask, ASK)
+        yield Step(
+            layer, RLWE, OFFLINE, product.question(), self.ask, ASK, product.num_products * PRODUCT_WORK
+        )
         yield Step(layer, RLWE, OFFLINE, product.reply(), self.read, FINISH)
         yield self.step("product", (), self.finish)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from time import perf_counter
@@ -84,6 +84,23 @@ class Program:
         return hashlib.sha256(repr(parts).encode()).digest()
 
 
+@dataclass(frozen=True)
+class Progress:
+    """How far a phase of a query is, and a guess of the seconds it still takes."""
+
+    phase: str
+    layer: str
+    done: float  # 0 to 1
+    seconds_left: float
+
+    def __str__(self) -> str:
+        minutes, seconds = divmod(round(self.seconds_left), 60)
+        return f"{self.phase} {self.done:.0%}, {self.layer}, {minutes}:{seconds:02d} left"
+
+
+Watch = Callable[[Progress], None]
+
+
 @dataclass
 class Player:
     """One party of a program on one connection.
@@ -99,6 +116,7 @@ class Player:
     seed: bytes | None = None  # for tests only
     context: bytes = b""
     kept: Kept = field(default_factory=lambda: Kept(FactorCache()))
+    watch: Watch = lambda progress: None  # called after every step
     rows: list[CostRow] = field(default_factory=list)
     _party: Party | None = None
     _prepared: list[Query] = field(default_factory=list)
@@ -113,7 +131,7 @@ class Player:
 
     def sibling(self, program: Program) -> Player:
         """A player of another batch size on the same connection: its OTs, its seeds, and what was missing."""
-        made = Player(program, self.role, self.channel, self.seed, self.context, self.kept)
+        made = Player(program, self.role, self.channel, self.seed, self.context, self.kept, self.watch)
         made._party = self._party
         made._set_up()
         return made
@@ -159,10 +177,15 @@ class Player:
         return Query(self._party, self.program.batch, self.kept)
 
     def _play(self, steps: Sequence[Step], query: Query) -> None:
+        total, done, began = sum(step.weight for step in steps), 0, perf_counter()
         for step in steps:
             start, before = perf_counter(), self.channel.counters
             step.act(query)
             self._note(step.layer, step.operator, step.phase, start, before)
+            done += step.weight
+            if done:
+                left = (perf_counter() - began) * (total - done) / done
+                self.watch(Progress(step.phase, step.layer, done / total, left))
 
     def _note(self, layer: str, operator: str, phase: str, start: float, before: ChannelCounters) -> None:
         passed = self.channel.counters - before

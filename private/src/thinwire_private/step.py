@@ -64,3 +64,9 @@ class Step:
     messages: tuple[ProtocolMessage, ...]
     act: Callable[[Query], None]
     part: str = ""
+    work: int = 0  # what it computes besides, in bytes that take about as long
+
+    @property
+    def weight(self) -> int:
+        """What it counts for in a progress bar."""
+        return self.work + sum(message.num_bytes for message in self.messages)

@@ -43,7 +43,7 @@ class FactorCache:
     """
 
     def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
-        self._limit, self._used = limit_bytes, 0
+        self._limit, self.used = limit_bytes, 0
         self._images: dict[tuple[str, Packing, int], Words] = {}
         self._lock = threading.Lock()
 
@@ -59,9 +59,9 @@ class FactorCache:
                 taps.append(packing.taps(kernels(layer)))
             made = image_of_small(packing.factors(taps[0], number))
             with self._lock:
-                if key not in self._images and self._used + made.nbytes <= self._limit:
+                if key not in self._images and self.used + made.nbytes <= self._limit:
                     self._images[key] = made
-                    self._used += made.nbytes
+                    self.used += made.nbytes
             return made
 
         return find
@@ -157,6 +157,11 @@ class RlweProduct(Operator):
                 places, targets = self.packing.answers(*pair)
                 out[targets] = decrypt(key, top, low, places, self.parameters.l)[0]
         return out.reshape(self.packing.outputs, -1)
+
+    @property
+    def num_products(self) -> int:
+        """Products of polynomials."""
+        return self.packing.num_groups * self.packing.num_inputs * self.packing.num_outputs
 
     @property
     def _size(self) -> int:

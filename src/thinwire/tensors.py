@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -136,12 +137,29 @@ class Layout:
         """
         found, end = [], 0
         last = self.numel if last is None else last
+        before: Counter[str] = Counter()  # elements of units of the same tensor
         for spec, offset in zip(self.specs, self.offsets, strict=True):
             start, end = end, end + spec.numel
             low, high = max(first, start), min(last, end)
             if low < high:
-                found.append(Piece(spec.name, spec.numel, low - start, offset + low - start, high - low))
+                at = before[spec.name] + low - start
+                found.append(Piece(spec.name, self._numels[spec.name], at, offset + low - start, high - low))
+            before[spec.name] += spec.numel
         return tuple(found)
+
+    @functools.cached_property
+    def _numels(self) -> Counter[str]:
+        """Elements of each tensor, in all its units."""
+        numels: Counter[str] = Counter()
+        for spec in self.specs:
+            numels[spec.name] += spec.numel
+        return numels
+
+    def shards(self, count: int) -> list[Layout]:
+        """`count` layouts of equally many tensors each, in the same buffer."""
+        size = len(self.specs) // count
+        cuts = [slice(size * shard, size * (shard + 1)) for shard in range(count)]
+        return [Layout(self.specs[cut], self.offsets[cut], self.group) for cut in cuts]
 
     @functools.cached_property
     def numel(self) -> int:

@@ -18,7 +18,7 @@ from thinwire.auto.autotuner import Autotuner
 from thinwire.auto.qualities import QUALITIES, candidates
 from thinwire.codecs.coder import Coder, Context, Merge, Packer
 from thinwire.codecs.floats import FloatPacker, runs_of
-from thinwire.exchange.state import opened
+from thinwire.exchange.packing import opened
 from thinwire.hooks.selector import AutoSelector
 from thinwire.tensors import Layout
 

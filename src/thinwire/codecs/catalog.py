@@ -56,6 +56,10 @@ CATALOG: Mapping[str, CodecEntry] = MappingProxyType(
         "sign": CodecEntry("sign.Sign", "one bit and two values per block"),
         "topk": CodecEntry("topk.TopK", "the largest elements and their indices", bare="ratio"),
         "dgc": CodecEntry("topk.DGC", "topk with momentum correction and a warm-up", bare="ratio"),
+        "bins": CodecEntry("sparseloco.Bins", "two bits, four values per tensor"),
+        "sparseloco": CodecEntry(
+            "sparseloco.SparseLoCo", "64 of 4,096 elements in two bits, for local steps", bare="k"
+        ),
         "gradiveq": CodecEntry("gradiveq.GradiVeQ", "slices in a basis all ranks share", bare="ratio"),
         "powersgd": CodecEntry("powersgd.PowerSGD", "matrices as products of two thin ones", bare="rank"),
         "fourier": CodecEntry("fft.Fourier", "stage: chunks as frequencies", bare="chunk"),

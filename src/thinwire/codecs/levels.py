@@ -286,6 +286,11 @@ class SharedPacker(Packer):
         rows = self.rows.between(first, last)
         return SharedPacker(self.name, self.levels.cut(rows.moved(rows.first_offset)), self.context)
 
+    def shards(self, count: int) -> list[Packer]:
+        size = self.rows.num_rows // count
+        cuts = [self.rows.cut(size * shard, size * (shard + 1)) for shard in range(count)]
+        return [SharedPacker(self.name, self.levels.cut(rows), self.context) for rows in cuts]
+
     def moved(self, base: int) -> Packer:
         return SharedPacker(self.name, self.levels.cut(self.rows.moved(base)), self.context)
 

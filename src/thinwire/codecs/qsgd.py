@@ -44,8 +44,9 @@ class QSGD(Coder):
     4. q_k = sign(g_k) * l, sent as q_k + s in exactly `bits` bits
     5. the mean is n / (s N) * sum_i q_i, exact (shared), else the mean of n_i / s * q_i
 
-    Unbiased, so no memory. d elements in a block and l2: E|Q(g) - g|^2 <= min(d / s^2, sqrt(d) / s) |g|^2;
-    max is the smaller scale and errs less. 2 bits and one block per layer are TernGrad without clipping.
+    Unbiased, so no error feedback. With d elements in a block and l2,
+    E|Q(g) - g|^2 <= min(d / s^2, sqrt(d) / s) |g|^2; max is the smaller scale and errs less. 2 bits and one
+    block per layer are TernGrad without clipping.
 
     Beyond the paper: rounding="nearest" takes the nearest level. `step` replaces the norm: levels are so many
     standard deviations (around 0) of the block over all ranks apart (rotate.Normalize), and what rounding

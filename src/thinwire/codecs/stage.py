@@ -158,7 +158,7 @@ class RangedStage(BoundStage):
 
     @abstractmethod
     def prepare(self, shared: Tensor) -> None:
-        """Takes what was agreed; the ranges follow."""
+        """Takes what all ranks share; the ranges follow."""
 
     @abstractmethod
     def forward_range(self, x: Tensor, y: Tensor, first: int, last: int) -> None:

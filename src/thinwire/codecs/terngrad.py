@@ -50,7 +50,7 @@ class TernGrad(Coder):
 
     Unbiased but for what is clipped. A smaller c trades noise for bias: on a Gaussian |Q(g) - g|^2 is
     1.0 |g|^2 at c = 2.5 and 0.27 |g|^2 at c = 1, more than half of it what was cut off. That makes it a
-    contraction, so below c = 2 what is dropped is held back (memory "residual").
+    contraction, so below c = 2 what is dropped is held back (feedback "residual").
 
     Beyond the paper: rounding="nearest" takes t_k = sign(g_k) where |g_k| > s / 2. `step` replaces clip and
     scaler: s is so many standard deviations (around 0) of the block over all ranks (rotate.Normalize), what

@@ -114,7 +114,7 @@ class Policy:
 
         `total_steps`: how long the run is, for texts that name parts of it ("start=5%").
         """
-        gentle = None if sensitive is None else codec_of(sensitive, total_steps)
+        finer = None if sensitive is None else codec_of(sensitive, total_steps)
         if total_steps is not None and total_steps < 1:
             raise PlanError(f"total_steps={total_steps} must be the number of steps of the run, at least 1")
         keep = (keep_dense,) if isinstance(keep_dense, str) else tuple(keep_dense)
@@ -122,7 +122,7 @@ class Policy:
             if word not in KEEP_DENSE:
                 raise PlanError(f'keep_dense: "{word}" is no rule: known are {", ".join(KEEP_DENSE)}')
         if not isinstance(codec, Mapping):
-            return cls((), codec_of(codec, total_steps), keep, min_numel, gentle)
+            return cls((), codec_of(codec, total_steps), keep, min_numel, finer)
         if not codec:
             raise PlanError(
                 "the codec {} has no rules, and everything would stay dense: write for example "
@@ -130,13 +130,13 @@ class Policy:
             )
         named = {pattern: codec_of(value, total_steps) for pattern, value in codec.items()}
         rest = named.pop("*", None) or parse("dense")
-        return cls(tuple(named.items()), rest, keep, min_numel, gentle)
+        return cls(tuple(named.items()), rest, keep, min_numel, finer)
 
     @property
     def codecs(self) -> tuple[Codec, ...]:
         """Every codec that a tensor may get: of the rules, of what is sensitive, then that of the rest."""
-        gentle = () if self.sensitive is None else (self.sensitive,)
-        return (*(codec for _, codec in self.rules), *gentle, self.rest)
+        finer = () if self.sensitive is None else (self.sensitive,)
+        return (*(codec for _, codec in self.rules), *finer, self.rest)
 
     def check(self, model: Model) -> None:
         """Refuses rules that match no tensor: a typo would silently leave a layer dense."""

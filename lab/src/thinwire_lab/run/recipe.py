@@ -27,6 +27,18 @@ OPTIMIZERS = ("sgd", "adam", "adamw")
 LR_SCHEDULES = ("constant", "cosine")
 
 
+OUTER = "0.7/0.9"  # DiLoCo's
+
+
+@dataclass(frozen=True)
+class LocalSteps:
+    """Steps of a round of local steps, and the outer step at its end."""
+
+    every: int
+    outer_lr: float
+    outer_momentum: float
+
+
 @dataclass(frozen=True)
 class CodecChoice:
     """A codec text, how else `compress` is called, and the size of DDP's buckets in MB (None: DDP's own)."""
@@ -39,8 +51,14 @@ class CodecChoice:
     quality: str | None = None
     hierarchy: str | None = None
     sensitive: str | None = None
+    every: str | None = None  # local steps of a round
+    outer: str | None = None  # learning rate and momentum of the outer step
 
     def __post_init__(self) -> None:
+        if self.outer is not None and self.every is None:
+            raise LabError(f"outer={self.outer} is of local steps: give every= too, as in every=30")
+        if self.local is not None and (self.is_pytorch or self.is_auto or self.bucket or self.hierarchy):
+            raise LabError("every= makes local steps, and these take no bucket=, hierarchy=, ddp or auto")
         if self.bucket is not None and not self.bucket.replace(".", "", 1).isdigit():
             raise LabError(f"bucket={self.bucket} must be a size in MB, as in bucket=5")
         if not (self.hierarchy in (None, "auto", "off") or str(self.hierarchy).isdigit()):
@@ -51,6 +69,20 @@ class CodecChoice:
             )
         if self.quality is not None and not self.is_auto:
             raise LabError(f"quality={self.quality} says what auto may take, and {self.codec} is no auto")
+
+    @property
+    def local(self) -> LocalSteps | None:
+        """The local steps that are asked for."""
+        if self.every is None:
+            return None
+        try:
+            lr, momentum = (float(number) for number in (self.outer or OUTER).split("/"))
+            return LocalSteps(int(self.every), lr, momentum)
+        except ValueError as error:
+            raise LabError(
+                f"every={self.every} outer={self.outer} must be a number of steps, and a learning rate "
+                f"with a momentum as in outer={OUTER}"
+            ) from error
 
     @property
     def is_pytorch(self) -> bool:

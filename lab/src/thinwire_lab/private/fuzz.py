@@ -1,7 +1,7 @@
 """The fuzzer: damaged bytes into all that reads a peer's bytes; only a ThinwireError may come out, in time.
 
 Victims, each a reader of bytes: `frames` (a channel over a socket), `server` and `client` (the handshake),
-`model_file` and `model_facts`, `rlwe` (key, ciphertexts and answers of a product by ring-LWE), `requests` (what
+`model_file` and `model_facts`, `rlwe` (key, ciphertexts, answers of a product by ring-LWE), `requests` (what
 a server is asked), `session` (a whole private prediction, one message of the peer damaged). The damage is
 within a frame whose checksum fits, as a broken or hostile peer would send it: the party that reads it must
 refuse it in one sentence or compute a wrong answer; neither party may crash or hang.

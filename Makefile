@@ -58,7 +58,7 @@ build/site-venv/.ready: docs/site-requirements.txt
 
 # The README's picture, from recorded runs: speed of docs/records/grid.jsonl, accuracy of the file named here.
 ACCURACY ?= docs/records/accuracy-cifar10.jsonl
-LATE = start=5% @ memory=momentum:mask=off,lr=on
+LATE = start=5% @ feedback=momentum:mask=off,lr=on
 SHOWN ?= ddp,terngrad,terngrad:1,qsgd:4,fft:0.85,topk:0.04,$(LATE),sign:$(LATE)
 picture: setup
 	$(BIN)/thinwire picture docs/figures/gain.svg --accuracy $(ACCURACY) --codecs "$(SHOWN)"

@@ -44,11 +44,7 @@ LEGAL = [
     [
         ("terngrad", "allreduce", 'route "allreduce" takes only sum: use route "sharded"'),
         ("terngrad:scales=own", "allreduce", 'route "allreduce" takes only sum: use route "allgather"'),
-        (
-            "terngrad:scales=own",
-            "sharded",
-            'terngrad:scales=own payloads merge by gather, and route "sharded" takes',
-        ),
+        ("sign:block=column", "sharded", "sign:block=column cannot be encoded again by the owner of a share"),
         ("dense", "allgather", 'dense payloads merge by sum, and route "allgather" takes only gather, int'),
         ("bf16", "allgather", 'use route "allreduce"'),
     ],

@@ -11,6 +11,7 @@ OPERATIONS = ("agree", "encode", "travel", "merge", "decode")
 COMPARE = "compare plans"  # of an exchange that has no time of its own: it happens once
 PREPARE = "prepare"
 NODE = "node"  # raw numbers inside a node, in a hierarchy only
+WEIGHTS = "weights"  # gathered for a forward or backward pass, under FSDP2 only
 PLAN = "plan"
 CONNECT = "connect"
 ROLL_CALL = "roll call"  # all ranks must come to it, whatever it is

@@ -15,6 +15,7 @@ from torch import Tensor
 from thinwire.clock import Clock
 from thinwire.codecs.codec import Codec
 from thinwire.codecs.coder import GatherPacker, Merge, Packer, aligned
+from thinwire.codecs.scatter import ScatterPacker
 from thinwire.codecs.two_phase import TwoPhasePacker
 from thinwire.errors import PlanError
 from thinwire.groups.base import Group, Pending, all_gather_bytes, all_reduce_bytes, all_to_all_bytes
@@ -34,8 +35,8 @@ class WireChunk(Protocol):
     @property
     def shared(self) -> Tensor: ...
 
-    def merge(self, payloads: Tensor, merged: Tensor) -> None:
-        """At the owner: (ranks, bytes) of the same granules to one merged piece."""
+    def encode_again(self, payloads: Tensor, merged: Tensor) -> None:
+        """At the owner of a share: what all ranks encoded of it to a payload of their mean."""
 
 
 P = TypeVar("P", bound=WireChunk)
@@ -68,6 +69,7 @@ class Route(ABC):
     name: ClassVar[str]
     takes: ClassVar[frozenset[Merge]]
     in_place: ClassVar[bool] = False  # True: sums arrive where the payload was, even in the gradient itself
+    whole: ClassVar[bool] = False  # True: a lane is not cut into parts
 
     def check(self, codec: Codec) -> None:
         """Refuses codecs whose payloads this route cannot merge."""
@@ -99,7 +101,7 @@ class Route(ABC):
         """Starts the first leg of a message; `index` counts the messages of a bucket."""
 
 
-ALL_GATHER_WORLD = 2  # workers up to which an all-gather sends no more than two phases: N - 1, 2 (N - 1) / N
+ALL_GATHER_WORLD = 4  # workers up to which codecs that gather were studied by all-gather, and take it
 
 
 def default_route_name(codec: Codec, world: int = ALL_GATHER_WORLD, exact_mean: bool = False) -> str:
@@ -285,10 +287,63 @@ class _ShardedHandle(Handle):
         for chunk, size in zip(self.message, sizes, strict=True):
             shard = _shard_bytes(chunk.packer, self.world)
             payloads, sums = self.received[:, shard_start : shard_start + shard], owned[start : start + size]
-            chunk.merge(payloads, sums)
+            if chunk.packer.reencodes:
+                chunk.encode_again(payloads, sums)
+            else:
+                chunk.packer.merge(payloads, chunk.shared, sums)
             owned[start + size : start + aligned(size)] = 0
             start, shard_start = start + aligned(size), shard_start + shard
         return owned
+
+
+class Scatter(Route):
+    """A reduce-scatter: rank r gets the mean of the tensors in row r of the lane, and nothing of the others.
+
+    1. all-to-all: row r, as it is packed, goes to rank r
+    2. every rank merges what it received, in rank order, and decodes it
+
+    A lane is N times the same tensors, by shape: N rows. For FSDP2; no user names it.
+    """
+
+    name = "scatter"
+    takes = frozenset(Merge)
+    whole = True
+
+    def check(self, codec: Codec) -> None:
+        if codec.learns:
+            raise PlanError(
+                f"{codec} learns from the mean of whole tensors, and here every rank gets only its rows: use "
+                'a codec that learns nothing, for example "qsgd:4"'
+            )
+
+    def bind(self, packer: Packer) -> Packer:
+        return ScatterPacker(packer)
+
+    def payload_bytes(self, packer: Packer, world: int) -> int:
+        return packer.payload_bytes
+
+    def sent_bytes(self, packer: Packer, world: int) -> int:
+        return all_to_all_bytes(self.payload_bytes(packer, world), world)
+
+    def send(self, message: Message, index: int, transport: Transport) -> Handle:
+        return _ScatterHandle(message, index, transport)
+
+
+class _ScatterHandle(_ShardedHandle):
+    """One leg: rows to their owners."""
+
+    def merge(self) -> None:
+        with self.transport.clock.time("travel", self.index):
+            self.pending.wait()
+        with self.transport.clock.time("merge", self.index):
+            self.gathered = self._merge_owned().unsqueeze(0)
+
+    def arrive(self) -> Iterator[Tensor]:
+        start = 0
+        for chunk in self.message:
+            nbytes = _merged_bytes(chunk.packer, self.world)
+            yield self.gathered[:, start : start + nbytes]
+            start += aligned(nbytes)
 
 
 def _shard_bytes(packer: Packer, world: int) -> int:
@@ -304,6 +359,23 @@ ROUTES: Mapping[str, Route] = MappingProxyType(
 )
 
 
+SCATTER = Scatter()
+
+
 def route_named(name: str) -> Route:
+    if name == SCATTER.name:
+        return SCATTER
     check_name("route", name, ROUTES)
     return ROUTES[name]
+
+
+def route_name(codec: Codec, asked: str | None, world: int, exact_mean: bool) -> str:
+    """The route that was asked for, if the codec can take it; else its default."""
+    name = asked or default_route_name(codec, world, exact_mean)
+    route_named(name).check(codec)
+    if exact_mean and codec.merge is Merge.GATHER and name == "sharded":
+        raise PlanError(
+            'this error feedback needs the mean of what all ranks sent, and on route "sharded" owners '
+            f'encode the mean of {codec} again: use route "allgather"'
+        )
+    return name

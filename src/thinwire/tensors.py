@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -136,12 +137,29 @@ class Layout:
         """
         found, end = [], 0
         last = self.numel if last is None else last
+        before: Counter[str] = Counter()  # elements of units of the same tensor
         for spec, offset in zip(self.specs, self.offsets, strict=True):
             start, end = end, end + spec.numel
             low, high = max(first, start), min(last, end)
             if low < high:
-                found.append(Piece(spec.name, spec.numel, low - start, offset + low - start, high - low))
+                at = before[spec.name] + low - start
+                found.append(Piece(spec.name, self._numels[spec.name], at, offset + low - start, high - low))
+            before[spec.name] += spec.numel
         return tuple(found)
+
+    @functools.cached_property
+    def _numels(self) -> Counter[str]:
+        """Elements of each tensor, in all its units."""
+        numels: Counter[str] = Counter()
+        for spec in self.specs:
+            numels[spec.name] += spec.numel
+        return numels
+
+    def shards(self, count: int) -> list[Layout]:
+        """`count` layouts of equally many tensors each, in the same buffer."""
+        size = len(self.specs) // count
+        cuts = [slice(size * shard, size * (shard + 1)) for shard in range(count)]
+        return [Layout(self.specs[cut], self.offsets[cut], self.group) for cut in cuts]
 
     @functools.cached_property
     def numel(self) -> int:
@@ -171,6 +189,7 @@ class Layout:
 
 
 _MASK = (1 << 64) - 1
+_ALL_RANKS = -1
 
 
 @dataclass(frozen=True)
@@ -186,6 +205,11 @@ class Key:
     seed: int
     step: int
     rank: int
+
+    @property
+    def shared(self) -> Key:
+        """The key that all ranks have in this step, for what they must draw alike."""
+        return replace(self, rank=_ALL_RANKS)
 
     def words(self, name: str) -> tuple[int, int]:
         """The two key words of a tensor."""

@@ -67,7 +67,7 @@ def test_digests(call: Call) -> None:
 def test_plan_shows_bytes_at_both_ends(call: Call) -> None:
     words = ("plan", "digits-cnn", "--codec", "topk:0.01 @ schedule=guard feedback=none")
     text = call(*words).out
-    assert "control guard:" in text
+    assert "schedule guard:" in text
     assert "at compression level 0" in text
     rows = call(*words, "--json").rows()
     assert {row["feedback"] for row in rows[:-1]} == {"none"}

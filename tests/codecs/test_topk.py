@@ -162,7 +162,7 @@ def test_payloads_are_gathered() -> None:
     assert (codec.merge, codec.feedback) == (Merge.GATHER, "residual")
     assert not codec.near_lossless
     with pytest.raises(PlanError, match='use route "allgather"'):
-        Simulation("topk:0.1", specs_of({"w": 500}), 2, route="sharded").plan  # noqa: B018
+        Simulation("topk:0.1", specs_of({"w": 500}), 2, route="allreduce").plan  # noqa: B018
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import thinwire as tw
 from simulation import Simulation, gaussian, specs_of
-from thinwire.codecs.two_phase import SHARE, shares_of
+from thinwire.codecs.two_phase import STEP, shares_of
 from thinwire.errors import PlanError
 from thinwire.exchange.engine import Engine
 from thinwire.exchange.state import gathered_state, load_state
@@ -79,7 +79,7 @@ def test_an_owner_holds_its_own_shares_alone() -> None:
     held = torch.stack([engine.feedbacks[OWNER].state()[E]["matrix"] for _, engine in ranks])
     assert (held != 0).sum(0).max() == 1
     assert (held != 0).any(0).float().mean() > 0.9
-    assert all((row != 0).sum() <= SHARE * (-(-64 * 96 // (4 * SHARE))) for row in held)
+    assert all((row != 0).sum() <= STEP * (-(-64 * 96 // (4 * STEP))) for row in held)
 
 
 def test_an_unbiased_codec_stays_unbiased_and_holds_nothing() -> None:
@@ -119,8 +119,29 @@ def test_owners_of_another_world_go_on_with_what_they_own(world: int) -> None:
     assert (torch.stack([held for _, held in ranks]) != 0).sum(0).max() == 1
 
 
-def _saved(world: int) -> list[dict[str, Any]]:
-    simulation, gradients = Simulation("sign", SPECS, world, route="sharded"), gaussian(SPECS, seed=3)
+@pytest.mark.parametrize("text", ["sign", "topk:0.1"])
+def test_what_owners_held_is_sent_where_there_are_no_owners(text: str) -> None:
+    """4 ranks with owners, then 3 that gather, without gradients: what was held is sent or still held."""
+    state = _saved(4, text)[0]
+    residual, owned = (
+        sum(rank[kind][E]["matrix"].double() for rank in state["ranks"]) for kind in ("residual", OWNER)
+    )
+    simulation = Simulation(text, SPECS, 3, route="allgather")
+
+    def work(group: ThreadGroup) -> tuple[Tensor, Tensor]:
+        engine = simulation.engine(group)
+        load_state(engine, state)
+        sent = simulation.step(engine, {spec.name: torch.zeros(spec.shape) for spec in SPECS})
+        return sent["matrix"].double(), engine.feedbacks["residual"].state()[E]["matrix"].double()
+
+    ranks = run_ranks(3, work)
+    held = sum(kept for _, kept in ranks) / 3
+    assert owned.abs().max() > 0.1
+    torch.testing.assert_close(ranks[0][0].flatten() + held, residual / 3 + owned, rtol=1e-5, atol=1e-5)
+
+
+def _saved(world: int, text: str = "sign") -> list[dict[str, Any]]:
+    simulation, gradients = Simulation(text, SPECS, world, route="sharded"), gaussian(SPECS, seed=3)
 
     def work(group: ThreadGroup) -> dict[str, Any]:
         engine = simulation.engine(group)
@@ -155,16 +176,16 @@ def test_traffic_does_not_grow_with_the_workers(text: str) -> None:
         for world in (2, 4, 16, 64)
     }
     assert sent[64] <= 1.6 * sent[4]
-    assert sent[4] <= 1.6 * sent[2]
+    assert sent[64] <= 2.1 * sent[2]
 
 
 def test_few_workers_gather() -> None:
     model = Model((Spec("a", (256, 256)),))
     routes = {
         world: Plan.of(Policy.of("sign", keep_dense=()), model, world).entries[0].route
-        for world in (1, 2, 3, 8)
+        for world in (1, 2, 4, 5, 8)
     }
-    assert routes == {1: "allgather", 2: "allgather", 3: "sharded", 8: "sharded"}
+    assert routes == {1: "allgather", 2: "allgather", 4: "allgather", 5: "sharded", 8: "sharded"}
 
 
 @pytest.mark.parametrize(

@@ -11,21 +11,25 @@ import thinwire as tw
 from packing import bound
 from simulation import Gradients, Simulation, gaussian, specs_of
 from thinwire.codecs.coder import Merge
+from thinwire.feedback.residual import OWNER
 from thinwire.groups.thread import ThreadGroup, run_ranks
 from thinwire.tensors import Layout, Spec
 
 SPECS = specs_of({"matrix": (17, 31), "row": 33, "one": (), "empty": 0})
 STEPS = 6
+KINDS = ("residual", OWNER)
 
 
-def run(simulation: Simulation) -> list[tuple[list[Gradients], Gradients]]:
-    """By rank: the means of every step, and what is held back at the end."""
+def run(simulation: Simulation) -> list[tuple[list[Gradients], Gradients, Gradients]]:
+    """By rank: the means of every step, and what it holds back at the end, of gradients and as an owner."""
 
-    def work(group: ThreadGroup) -> tuple[list[Gradients], Gradients]:
+    def work(group: ThreadGroup) -> tuple[list[Gradients], Gradients, Gradients]:
         engine = simulation.engine(group)
         means = [simulation.step(engine, gaussian(SPECS)(step, group.rank)) for step in range(STEPS)]
-        feedback = engine.feedbacks.get("residual")
-        return means, {} if feedback is None else feedback.state()["residual"]
+        held = {
+            text: engine.feedbacks[text].state()["residual"] for text in KINDS if text in engine.feedbacks
+        }
+        return means, held.get("residual", {}), held.get(OWNER, {})
 
     return run_ranks(simulation.world, work)
 
@@ -42,7 +46,7 @@ def in_place(text: str, spec: Spec, held: Tensor) -> Tensor:
 @pytest.mark.parametrize("world", [1, 3])
 @pytest.mark.parametrize(("text", "route"), pairs())
 def test_e2_telescoping(text: str, route: str, world: int) -> None:
-    """N * sum of means = sum of gradients - sum of residuals; what owners round is not any rank's to hold."""
+    """N * sum of means = sum of gradients - sum of residuals - N * what owners hold of the means."""
     if world > 1 and tw.parse(text).merge is Merge.SUM:
         pytest.skip("float payloads are rounded once more where they are added")
     simulation = Simulation(text, SPECS, world, feedback="residual", route=route)
@@ -54,7 +58,8 @@ def test_e2_telescoping(text: str, route: str, world: int) -> None:
         given = sum(gaussian(SPECS)(t, r)[spec.name].double() for t in range(STEPS) for r in range(world))
         sent = world * sum(mean[spec.name].double() for mean in ranks[0][0])
         held = torch.zeros(spec.shape).double()
-        for _, state in ranks:
+        for _, state, owned in ranks:
             held += in_place(text, spec, state[spec.name]) if spec.name in holding else 0.0
+            held += world * in_place(text, spec, owned[spec.name]) if spec.name in owned else 0.0
         scale = 1 + held.abs().max().item() if spec.numel else 1.0
         torch.testing.assert_close(sent, given - held, rtol=1e-5, atol=1e-5 * scale)

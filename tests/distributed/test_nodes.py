@@ -22,7 +22,7 @@ from training import batch, few_steps, fit, loss_of, mlp, wrap
 
 import thinwire as tw
 from thinwire.auto.autotuner import Trial
-from thinwire.exchange.state import opened
+from thinwire.exchange.packing import opened
 from thinwire.hooks.selector import AutoSelector
 
 TWO: dict[str, Any] = {"hierarchy": 2}

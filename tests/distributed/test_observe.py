@@ -52,7 +52,7 @@ def test_all_ranks_alike(teams: Teams, codec: str) -> None:
         assert their_shares == levels
         assert their_report["changes"] == report["changes"]
     assert report["schedule"] == GUARD
-    assert [change["level"] for change in report["changes"]][:1] == [0.5]
+    assert [change["compression_level"] for change in report["changes"]][:1] == [0.5]
     assert (report["theta"] is None) == (codec == "qsgd:2")
 
 

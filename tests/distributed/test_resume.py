@@ -14,7 +14,8 @@ from rank import Failure
 from torch import Tensor
 from training import fit, mlp, wrap
 
-from thinwire.exchange.state import STATE_VERSION, opened
+from thinwire.exchange.packing import opened
+from thinwire.exchange.state import STATE_VERSION
 
 FIRST, SECOND = 3, 4
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -14,7 +14,7 @@ from rank import Failure
 from torch import nn
 from training import fit, mlp, normed, wrap
 
-from thinwire.exchange.state import opened
+from thinwire.exchange.packing import opened
 
 LONG_S = 600.0  # the group's timeout: whoever waits for it hangs
 STEPS = 3

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from thinwire.exchange.state import pack_state, unpack_state
+from thinwire.exchange.packing import pack_state, unpack_state
 
 
 def test_everything_that_a_state_holds_comes_back() -> None:

@@ -34,7 +34,7 @@ class Hearing(ThreadGroup):
 
 
 @pytest.mark.parametrize(
-    ("confessions", "sentence"),
+    ("failures", "sentence"),
     [
         (
             {0: SAW, 2: FailureReport("encode", "ValueError: no", own=True), 3: None},

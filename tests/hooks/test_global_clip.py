@@ -130,5 +130,5 @@ def test_a_backward_pass_that_was_broken_off_leaves_nothing() -> None:
 def test_it_needs_a_clip_and_the_norm() -> None:
     with pytest.raises(CodecError, match="norm=model says what clip= goes by: give clip"):
         make_feedback("momentum:norm=model")
-    with pytest.raises(PlanError, match="norm of the whole gradient is not known"):
+    with pytest.raises(PlanError, match="needs the norm of the whole gradient"):
         make_feedback(MEMORY).before(torch.ones(3), Layout.packed([Spec("a", (3,))]).pieces(), 1.0)

@@ -120,5 +120,5 @@ def test_without_an_optimizer_there_is_a_sentence(net: nn.Module, compressor: Co
 def test_a_tensor_that_the_optimizer_does_not_know(net: nn.Sequential, compressor: Compressor) -> None:
     optimizer = torch.optim.SGD(net[2].parameters(), 0.5)
     compressor.check_optimizer(optimizer)
-    with pytest.raises(PlanError, match=r"the learning rate of 0\.weight is not known"):
+    with pytest.raises(PlanError, match=r"needs the learning rate of 0\.weight"):
         exchange(compressor, net)

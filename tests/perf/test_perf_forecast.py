@@ -206,9 +206,9 @@ def test_every_codec_has_a_speed() -> None:
 
 
 def test_gathered_payloads_are_decoded_one_by_one() -> None:
-    """The codec's own time grows with the workers where payloads gather, and not where sums are made."""
+    """The codec's own time grows with the workers where payloads gather, and not where owners merge them."""
     few, many = setting(8), setting(64)
-    assert forecast("topk:0.01", many).codec_s > 2 * forecast("topk:0.01", few).codec_s
+    assert forecast("sign:block=column", many).codec_s > 2 * forecast("sign:block=column", few).codec_s
     assert forecast("terngrad", many).codec_s == pytest.approx(forecast("terngrad", few).codec_s, rel=0.05)
 
 
@@ -224,11 +224,11 @@ def test_sweeps_have_the_asked_point_among_them() -> None:
 
 def test_ranges_that_pay() -> None:
     asked = setting(8)
-    swept = over_nodes(["dense", "topk:0.01", "terngrad"], asked, [1, 2, 8, 64, 1024])
+    swept = over_nodes(["dense", "sign:block=column", "terngrad"], asked, [1, 2, 8, 64, 1024])
     assert str(paying_range("terngrad", swept)).startswith("from 2")
-    topk = paying_range("topk:0.01", swept)
-    assert topk.first == 2
-    assert not topk.open_end
+    gathered = paying_range("sign:block=column", swept)
+    assert gathered.first == 2
+    assert not gathered.open_end
     assert str(paying_range("dense", swept)) == "never"
 
 

@@ -59,6 +59,8 @@ class Asked:
     way: str | None = None
     sweep: str | None = None
     out: Path | None = None
+    local: str | None = None
+    steps: int | None = None
 
     @property
     def is_forecast(self) -> bool:
@@ -134,6 +136,9 @@ def print_forecast(asked: Asked, as_json: bool) -> None:
     from thinwire.perf.sweep import compare, node_counts, over_nodes, paying_range
 
     setting, codecs, ways = asked.setting(), asked.asked_codecs(), asked.ways()
+    if asked.local is not None:
+        _print_local(asked, setting, codecs, as_json)
+        return
     rows = compare(codecs, setting, ways)
     nodes = over_nodes(codecs, setting, node_counts(setting), ways)
     ranges = {codec: paying_range(codec, nodes) for codec in codecs}
@@ -144,6 +149,38 @@ def print_forecast(asked: Asked, as_json: bool) -> None:
     _print_headline(setting, rows, ranges)
     if asked.sweep is not None:
         _print_sweep(asked, setting, codecs, rows, ranges, nodes)
+
+
+def _print_local(asked: Asked, setting: Setting, codecs: Sequence[str], as_json: bool) -> None:
+    """Local steps: the mean step of a round, and the whole run if its length is known."""
+    from thinwire.perf.local_steps import local_forecasts, read_everys
+
+    found = local_forecasts(codecs, read_everys(str(asked.local)), setting, asked.ways())
+    plain, cells = found[0].step_s, []
+    for one in found:
+        row = {
+            "codec": one.codec,
+            "every": one.every,
+            "step_ms": 1e3 * one.step_s,
+            "speedup_vs_ddp": plain / one.step_s,
+            "bytes_per_worker": one.sent_bytes,
+            "hours": None if asked.steps is None else asked.steps * one.step_s / 3600,
+        }
+        if as_json:
+            print(json.dumps(row))
+        way = "every step (DDP)" if one.every == 1 else f"every {one.every} steps"
+        hours = [] if asked.steps is None else [f"{asked.steps * one.step_s / 3600:,.2f}"]
+        times = [f"{1e3 * one.step_s:,.1f}", f"{plain / one.step_s:.2f}x", f"{one.sent_bytes / 1e6:,.3f}"]
+        cells.append((one.codec, way, *times, *hours))
+    if as_json:
+        return
+    heads = ("codec", "exchange", "step ms", "speed-up", "MB a step", *(["hours"] if asked.steps else []))
+    print(_title(setting))
+    print(format_table(heads, cells))
+    print(
+        "the mean step of a round at equal tokens; a forecast of time: more local steps learn a little less"
+    )
+    print("from each token, and how much less depends on the run (docs/how-to/local-steps.md)")
 
 
 def _swept(

@@ -26,6 +26,7 @@ EXAMPLES = """examples:
   thinwire plan resnet50 --nodes 128 --gpus 4 --link 1gbit --intra pcie
   thinwire plan bert-large --nodes 16 --gpus 8 --link ib100 --intra nvlink3 --device a100 --json
   thinwire plan vgg-a --nodes 8 --sweep link --out curves
+  thinwire plan gpt2-medium --nodes 8 --link 100mbit --local 10,30,100 --steps 20000
   thinwire plan my_nets:build --nodes 4 --codecs "terngrad,topk:0.01" --examples-per-s 900
 
 Where the lab is installed, "alexnet" is its small one (32x32 pictures) where tensors are shown, and the
@@ -76,6 +77,11 @@ def parser() -> argparse.ArgumentParser:
     add("--way", help="best, flat (all workers) or hierarchical (leaders)")
     add("--sweep", help="nodes or link: a table, and with the lab a PNG and a page of curves")
     add("--out", type=Path, help="folder for the curves (here)")
+    add(
+        "--local",
+        help="local steps (tw.DiLoCo): exchange every 10,30 steps beside every step, quickest first",
+    )
+    add("--steps", type=_at_least_one, help="with --local: steps of the run, for its length in hours")
     return made
 
 
@@ -91,7 +97,8 @@ def print_tensors(model: str, codec: str, workers: int, as_json: bool) -> None:
     from thinwire.plans.plan import mean_bytes
 
     feedback, route, schedule = (options.get(what) for what in ("feedback", "route", "schedule"))
-    made = tw.Plan.of(tw.Policy.of(text), _model(model), workers, feedback, route, schedule)
+    policy = tw.Policy.of(text, sensitive=options.get("sensitive"))
+    made = tw.Plan.of(policy, _model(model), workers, feedback, route, schedule)
     if not as_json:
         print(format_table(HEADS, made.rows()))
         print(made.summary())

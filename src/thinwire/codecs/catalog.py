@@ -47,6 +47,8 @@ CATALOG: Mapping[str, CodecEntry] = MappingProxyType(
             "terngrad.TernGrad", "terngrad without clipping, for chains", {"clip": float("inf")}
         ),
         "qsgd": CodecEntry("qsgd.QSGD", "a few bits times a scale per block", bare="bits"),
+        "rotate": CodecEntry("rotate.Rotate", "stage: blocks turned at random", bare="block"),
+        "rotated": CodecEntry("rotated.Rotated", "3, 7 or 15 levels of rotated blocks", bare="levels"),
         "natural": CodecEntry("natural.Natural", "signs and powers of two, 9 bits per element"),
         "rangefloat": CodecEntry(
             "rangefloat.RangeFloat", "floats of a few bits, fitted to each layer", bare="bits"
@@ -54,6 +56,10 @@ CATALOG: Mapping[str, CodecEntry] = MappingProxyType(
         "sign": CodecEntry("sign.Sign", "one bit and two values per block"),
         "topk": CodecEntry("topk.TopK", "the largest elements and their indices", bare="ratio"),
         "dgc": CodecEntry("topk.DGC", "topk with momentum correction and a warm-up", bare="ratio"),
+        "bins": CodecEntry("sparseloco.Bins", "two bits, four values per tensor"),
+        "sparseloco": CodecEntry(
+            "sparseloco.SparseLoCo", "64 of 4,096 elements in two bits, for local steps", bare="k"
+        ),
         "gradiveq": CodecEntry("gradiveq.GradiVeQ", "slices in a basis all ranks share", bare="ratio"),
         "powersgd": CodecEntry("powersgd.PowerSGD", "matrices as products of two thin ones", bare="rank"),
         "fourier": CodecEntry("fft.Fourier", "stage: chunks as frequencies", bare="chunk"),

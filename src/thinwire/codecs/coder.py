@@ -151,6 +151,7 @@ class Packer(ABC):
 
     num_granules: int
     granule_bytes: int
+    context: Context
     max_words: int = 0  # int32 words whose maximum over the ranks must be known before encoding
     wire_dtype: torch.dtype = torch.uint8  # what a SUM payload is added as
     reencodes: bool = False  # True: owners decode what they get and encode the mean again (two_phase.py)
@@ -179,6 +180,13 @@ class Packer(ABC):
     def span(self, first: int, last: int) -> Packer:
         """The packer of elements first..last, which lie end to end in a buffer of their own."""
         raise NotImplementedError(f"{type(self).__name__} cannot be fed part by part")
+
+    def shards(self, count: int) -> list[Packer]:
+        """`count` packers of equally many tensors each, for the same buffer and under the same shared words.
+
+        Only of a lane that is `count` times the same tensors, by shape.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot be cut between tensors")
 
     @abstractmethod
     def moved(self, base: int) -> Packer:
@@ -252,6 +260,9 @@ class GatherPacker(Packer):
     def span(self, first: int, last: int) -> Packer:
         units = self._units(first, last)
         return self.rebind(Layout.packed(units.specs, units.group))
+
+    def shards(self, count: int) -> list[Packer]:
+        return [self.rebind(rows) for rows in self.layout.shards(count)]
 
     def moved(self, base: int) -> Packer:
         return self.rebind(self.layout.moved(base))

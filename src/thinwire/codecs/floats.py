@@ -100,6 +100,10 @@ class FloatPacker(Packer):
     def span(self, first: int, last: int) -> Packer:
         return self._with([Run(0, last - first, 0)] if last > first else [])
 
+    def shards(self, count: int) -> list[Packer]:
+        size = len(self.runs) // count
+        return [self._with(self.runs[size * shard : size * (shard + 1)]) for shard in range(count)]
+
     def moved(self, base: int) -> Packer:
         return self._with([Run(run.start - base, run.stop - base, run.tensor) for run in self.runs])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 
 from torch import Tensor
@@ -14,7 +14,7 @@ from thinwire.codecs.coder import GatherPacker, Packer, Part, cut
 from thinwire.codecs.stage import owner
 from thinwire.tensors import Key, Layout, Piece, Spec
 
-SHARE = 256  # groups: a share is a whole number of these, but for the last of its unit
+STEP, LEAST = 256, 1024  # groups: shares are whole steps and at least this long, but for the last of a unit
 
 
 @dataclass(frozen=True)
@@ -29,31 +29,34 @@ class Share:
     begins: bool  # whether it is the first of its unit: a lane may be cut before it
 
 
+@lru_cache(maxsize=16)
 def shares_of(units: Layout, world: int) -> tuple[Share, ...]:
-    """Every unit cut into one share per rank, or fewer where it is short.
+    """Every unit cut into one share per rank, or fewer where shares would be short.
 
     Owners follow from the tensor's name, not from buckets: what an owner holds back stays where it is.
 
-    >>> units = Layout.packed([Spec("a", (1000,))])
-    >>> [(share.start, share.spec.numel) for share in shares_of(units, 2)]
-    [(0, 512), (512, 488)]
+    >>> units = Layout.packed([Spec("a", (3000,))])
+    >>> [(share.start, share.spec.numel) for share in shares_of(units, 2)], len(shares_of(units, 64))
+    ([(0, 1536), (1536, 1464)], 3)
     """
     found, starts = [], Counter[str]()
     numels = Counter[str]()
     for spec in units.specs:
         numels[spec.name] += spec.numel
-    step = SHARE * units.group
+    step = STEP * units.group
     for spec, offset in zip(units.specs, units.offsets, strict=True):
-        size = -(-spec.numel // (world * step)) * step
-        for number, first in enumerate(range(0, spec.numel, size or 1)):
-            share = replace(spec, shape=(min(size, spec.numel - first),), unit=spec.unit * world + number)
+        size = max(-(-spec.numel // (world * step)) * step, LEAST * units.group)
+        first_owner = owner(spec.name, world) + spec.unit
+        for number, first in enumerate(range(0, spec.numel, size)):
+            shape = (min(size, spec.numel - first),)
+            share = Spec(spec.name, shape, spec.dtype, spec.unit * world + number)
             found.append(
                 Share(
                     share,
                     offset + first,
                     starts[spec.name] + first,
                     numels[spec.name],
-                    (owner(spec.name, world) + spec.unit + number) % world,
+                    (first_owner + number) % world,
                     number == 0,
                 )
             )
@@ -76,13 +79,25 @@ class TwoPhasePacker(Packer):
 
     def __init__(self, coder: GatherPacker, shares: Sequence[Share]) -> None:
         self.coder, self.shares = coder, tuple(shares)
-        world, group = coder.context.world, coder.layout.group
-        self.rows = [
-            coder.rebind(Layout(tuple(s.spec for s in mine), tuple(s.offset for s in mine), group))
-            for mine in ([s for s in shares if s.owner == rank] for rank in range(world))
-        ]
-        self.num_granules = world
-        self.granule_bytes = max(row.granule_bytes for row in self.rows)
+        self.num_granules = coder.context.world
+        alike = {tuple(share.spec.numel for share in mine): mine for mine in self._by_owner}
+        self.granule_bytes = max(self._row(mine).granule_bytes for mine in alike.values())
+
+    @cached_property
+    def rows(self) -> list[GatherPacker]:
+        """What packs the shares of every owner. Planning for thousands of workers does not need them."""
+        return [self._row(mine) for mine in self._by_owner]
+
+    @cached_property
+    def _by_owner(self) -> list[list[Share]]:
+        owned: list[list[Share]] = [[] for _ in range(self.num_granules)]
+        for share in self.shares:
+            owned[share.owner].append(share)
+        return owned
+
+    def _row(self, mine: Sequence[Share]) -> GatherPacker:
+        specs, offsets = tuple(s.spec for s in mine), tuple(s.offset for s in mine)
+        return self.coder.rebind(Layout(specs, offsets, self.coder.layout.group))
 
     @classmethod
     def of(cls, packer: GatherPacker) -> TwoPhasePacker:
@@ -108,11 +123,11 @@ class TwoPhasePacker(Packer):
     def moved(self, base: int) -> Packer:
         return TwoPhasePacker(self.coder, [replace(s, offset=s.offset - base) for s in self.shares])
 
-    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+    def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         for row, part in zip(self.rows, payload.view(len(self.rows), -1), strict=True):
             part[row.granule_bytes :] = 0
             if row.granule_bytes:
-                row.encode(x, agreed, key, part)
+                row.encode(x, shared, key, part)
 
     def tallies(self) -> dict[str, dict[str, float]]:
         """Of all rows together: a tensor has shares in many of them."""
@@ -125,15 +140,15 @@ class TwoPhasePacker(Packer):
     def merged_bytes(self, num_granules: int) -> int:
         return num_granules * self.granule_bytes
 
-    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
+    def merge(self, payloads: Tensor, shared: Tensor, sums: Tensor) -> None:
         raise NotImplementedError("an owner needs its error feedback and a key to encode again")
 
-    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
+    def decode(self, sums: Tensor, shared: Tensor, x: Tensor) -> None:
         for row, part in zip(self.rows, sums, strict=True):
-            row.decode_local(part, agreed, x)
+            row.decode_local(part, shared, x)
 
-    def decode_local(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
-        self.decode(payload.view(len(self.rows), -1), agreed, x)
+    def decode_local(self, payload: Tensor, shared: Tensor, x: Tensor) -> None:
+        self.decode(payload.view(len(self.rows), -1), shared, x)
 
     @cached_property
     def owned(self) -> GatherPacker:

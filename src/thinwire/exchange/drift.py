@@ -40,6 +40,7 @@ class DriftCheck:
         named: Iterable[tuple[str, Tensor]],
         every: int = CHECK_EVERY,
         on_drift: str = "raise",
+        frozen_too: bool = False,
     ) -> None:
         if every < 0:
             raise PlanError(f"check_every={every} must be a number of steps, 0 for never")
@@ -48,6 +49,7 @@ class DriftCheck:
         self.group, self.every, self.on_drift = group, every, on_drift
         known = list(named)
         self._named = [(name, weakref.ref(tensor)) for name, tensor in known]  # the model's, not ours
+        self._frozen_too = frozen_too  # whether tensors that nobody trains must be equal as well
         self._frozen = {name for name, tensor in known if not tensor.requires_grad}  # DDP does not send these
 
     def check(self, step: int, shadowing: bool = False) -> None:
@@ -55,7 +57,8 @@ class DriftCheck:
         if self.group.size == 1 or self.every == 0 or step % self.every:
             return
         tensors = [(name, tensor) for name, ref in self._named if (tensor := ref()) is not None]
-        own = [digest(tensor) if tensor.requires_grad else _FROZEN for _, tensor in tensors]
+        compared = (tensor.requires_grad or self._frozen_too for _, tensor in tensors)
+        own = [digest(tensor) if yes else _FROZEN for (_, tensor), yes in zip(tensors, compared, strict=True)]
         whole = int.from_bytes(
             hashlib.blake2b(repr(own).encode(), digest_size=8).digest(), "little", signed=True
         )
@@ -74,7 +77,7 @@ class DriftCheck:
             f"first in {tensors[differing[0]][0]}"
         )
         thawed = [name for index in differing if (name := tensors[index][0]) in self._frozen]
-        if thawed:
+        if thawed and not self._frozen_too:
             text += (
                 f"; {thawed[0]} was frozen when DistributedDataParallel was built, which does not send its "
                 "gradients: wrap the net in a new one behind requires_grad_(True)"

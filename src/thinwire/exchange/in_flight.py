@@ -97,7 +97,7 @@ class InFlight:
         self.shared: Tensor  # the words that all ranks encode under
         self.finite = True
         self.reconstruction: Tensor | None = None  # of the payloads, as gradients
-        self.bound.begin(self.feedback.loss_scale, self.feedback.statistics is not None)
+        self.bound.begin(self.feedback.loss_scale, self.feedback.statistics is not None, load.key)
         if self.holds and not self.bound.fixed:
             self.feedback.join(load.x, self.lane.layout.pieces())
 
@@ -202,17 +202,15 @@ class Chunk:
             feedback.statistics.add_tallies(self.packer.tallies())
             feedback.statistics.add_tallies(flight.bound.tallies())
 
-    def merge(self, payloads: Tensor, merged: Tensor) -> None:
-        """At the owner: the same granules of all ranks to one piece, by addition or by a second encoding."""
-        if not isinstance(self.packer, TwoPhasePacker):
-            self.packer.merge(payloads, self.shared, merged)
-            return
-        owned, load = self.packer.owned, self.flight.load
-        merged[owned.granule_bytes :] = 0
-        mean = load.take("owned", owned.layout.numel)
-        if owned.granule_bytes:
-            owned.decode(payloads[:, : owned.granule_bytes], self.shared, mean)
-        self.flight.feedback.encode_again(mean, self.packer, load, merged)
+    def encode_again(self, payloads: Tensor, merged: Tensor) -> None:
+        """At the owner of a share: what all ranks encoded of it to a payload of their mean."""
+        packer, load = self.packer, self.flight.load
+        assert isinstance(packer, TwoPhasePacker)
+        merged[packer.owned.granule_bytes :] = 0
+        mean = load.take("owned", packer.owned.layout.numel)
+        if packer.owned.granule_bytes:
+            packer.owned.decode(payloads[:, : packer.owned.granule_bytes], self.shared, mean)
+        self.flight.feedback.encode_again(mean, packer, load, merged)
 
     def decode(self, sums: Tensor) -> None:
         """Merged payloads (or, if they do not merge, those of all ranks) to the mean."""

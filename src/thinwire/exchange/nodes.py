@@ -12,13 +12,12 @@ import torch
 from thinwire.clock import NODE, PREPARE
 from thinwire.errors import StateError
 from thinwire.exchange.engine import Bucket, Engine
+from thinwire.exchange.packing import pack_state, unpack_state
 from thinwire.exchange.state import (
     NotTaken,
     gathered_state,
     load_state,
     local_state,
-    pack_state,
-    unpack_state,
 )
 from thinwire.feedback.residual import PENDING, E, PendingResidual
 from thinwire.groups.base import Group, compare_digests
@@ -139,7 +138,7 @@ class SharedNode(Node):
             self.group.broadcast(bucket.buffer).wait()
 
     def end_step(self, engine: Engine) -> None:
-        """Whether a step is believed, and how strong it was, is decided by leaders; all know it."""
+        """Leaders decide whether a step commits, and at which compression level; all know it."""
         step, self._heard = engine.step, False
         engine.end_step()
         if not (engine.plan.remembers or self._owes) and engine.plan.schedule is None:

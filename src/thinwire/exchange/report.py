@@ -9,7 +9,7 @@ from thinwire.codecs.stage import facts
 from thinwire.deprecated import FormerAttribute
 from thinwire.exchange.engine import Engine
 from thinwire.exchange.nodes import Node
-from thinwire.groups.base import all_reduce_bytes
+from thinwire.groups.base import PLAIN_ACTS
 from thinwire.plans.plan import HORIZON, Plan
 from thinwire.schedules.base import Change
 from thinwire.schedules.table import schedule_text
@@ -93,6 +93,8 @@ class Report:
     per_node: int = 1  # workers in a node; beyond 1 all other bytes are those between nodes
     leads: bool = True  # this worker exchanges with other nodes
     node_bytes_per_step: float = 0.0  # raw, inside the node
+    plain_act: str = "all-reduce"  # the collective that bytes are compared with
+    weights_bytes_per_step: float = 0.0  # FSDP2: sent in all-gathers of weights
     plain_name: str = "fp32"  # what gradients are, if all are alike: "fp32", "bf16", ...; else "plain"
 
     control = FormerAttribute("schedule")
@@ -138,7 +140,7 @@ class Report:
             *self._scheduled(),
             *self.auto.splitlines(),
             "",
-            f"bits: sent per element, in both directions; {self.plain_name} all-reduce sends "
+            f"bits: sent per element, in both directions; {self.plain_name} {self.plain_act} sends "
             f"{self.dense_bits:.0f}",
         ]
         width = max((len(layer.name) for layer in self.layers), default=4)
@@ -164,10 +166,15 @@ class Report:
         if not self.leads:
             return "this worker leads no node: it sends nothing between nodes; its leader reports the layers"
         kind = "worker" if self.per_node == 1 else "leader"
+        weights = (
+            f"; weights: {self.weights_bytes_per_step:,.0f} bytes a step"
+            if self.weights_bytes_per_step
+            else ""
+        )
         beside = f"; {self.other_bytes:,} bytes beside the steps" if self.other_bytes else ""
         return (
             f"{self.bytes_per_step:,.0f} bytes a step from each {kind}, "
-            f"{self.ratio:.2f}x fewer than {self.plain_name} all-reduce{beside}"
+            f"{self.ratio:.2f}x fewer than {self.plain_name} {self.plain_act}{beside}{weights}"
         )
 
     def _hierarchy(self) -> list[str]:
@@ -221,7 +228,8 @@ def report_of(engine: Engine, node: Node, plan: Plan, codec: str, auto: str = ""
         other_bytes=engine.group.aside_bytes,
         phase=", ".join(dict.fromkeys(phases)),
         ahead=ahead(plan, engine.finite_steps),
-        dense_bytes_per_step=all_reduce_bytes(dense_bytes, plan.world),
+        dense_bytes_per_step=PLAIN_ACTS[plan.plain_act](dense_bytes, plan.world),
+        plain_act=plan.plain_act,
         plain_name=plan.plain_name,
         seconds=dict(engine.clock.seconds),
         layers=layers,

@@ -79,11 +79,12 @@ class Statistics:
     def _share_out(self, lanes: list[Lane]) -> Iterator[tuple[LayerStatistics, float]]:
         shares = tensor_bytes(lanes)
         for lane in lanes:
-            for spec in lane.layout.specs:
-                fresh = LayerStatistics(spec.name, spec.numel, str(lane.codec), spec.nbytes)
-                layer = self.layers.setdefault(spec.name, fresh)
-                layer.codec = fresh.codec  # the one of now: plans may be switched
-                yield layer, shares[spec.name]
+            for name in dict.fromkeys(lane.layout.names):
+                specs = [spec for spec in lane.layout.specs if spec.name == name]  # several: its units
+                numel, nbytes = sum(spec.numel for spec in specs), sum(spec.nbytes for spec in specs)
+                layer = self.layers.setdefault(name, LayerStatistics(name, numel, "", nbytes))
+                layer.codec = str(lane.codec)  # the one of now: plans may be switched
+                yield layer, shares[name]
 
     def add_error(self, x: Tensor, own: Tensor, base: int, pieces: Sequence[Piece]) -> None:
         """`own`, what payloads stand for, begins at element `base` of x."""

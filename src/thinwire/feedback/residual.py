@@ -9,6 +9,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from thinwire.errors import PlanError
 from thinwire.feedback.base import ErrorFeedback, Ownership, Transmission, is_finite
 from thinwire.tensors import Piece
 from thinwire.texts import option, show_yes_or_no, yes_or_no
@@ -20,17 +21,23 @@ E = "residual"
 class ResidualOptions:
     """`undo`: whether a step that is not finite can be undone, which takes a second copy of the residuals.
 
-    `lr`: whether residuals are rescaled when the learning rate changes.
+    `lr`: whether residuals are rescaled when the learning rate changes. `decay`: the part of a residual that
+    joins the next step; below 1 what was held back for long fades.
     """
 
     undo: bool = option(True, yes_or_no, '"on" or "off"', show_yes_or_no)
     lr: bool = option(False, yes_or_no, '"on" or "off"', show_yes_or_no)
+    decay: float = option(1.0, float, "a number above 0 and at most 1", repr)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.decay <= 1:
+            raise PlanError(f"residual: decay={self.decay:g} must be above 0 and at most 1")
 
 
 class Residual(ErrorFeedback):
-    """Error feedback: p = g + e; send Q(p); e = p - Q(p).
+    """Error feedback: p = g + d e; send Q(p); e = p - Q(p), with d = 1 unless `decay` says otherwise.
 
-    Invariant, tensor by tensor: g + old e = sent + new e. With `undo=off` the new e overwrites the old one
+    Invariant, tensor by tensor: g + d old e = sent + new e. With `undo=off` the new e overwrites the old one
     at once, which halves the memory. If GradScaler skips a step, what was sent of finite tensors is then
     lost; a tensor that is not finite on this rank keeps its e.
 
@@ -44,13 +51,13 @@ class Residual(ErrorFeedback):
 
     def __init__(self, options: ResidualOptions = ResidualOptions(), world: int = 1) -> None:
         super().__init__()
-        self.undo, self.uses_rates = options.undo, options.lr
+        self.undo, self.uses_rates, self.decay = options.undo, options.lr, options.decay
 
     def before(self, x: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:
         for piece in pieces:
             old, rate = self.buffers.old(piece), self.rate(piece.name)
             if old is not None and rate:
-                x[piece.where].add_(old[E], alpha=loss_scale / rate)
+                x[piece.where].add_(old[E], alpha=self.decay * loss_scale / rate)
 
     def after(self, sent: Transmission) -> None:
         for piece in sent.pieces:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 import torch
@@ -61,7 +62,7 @@ class Group(ABC):
         return rank
 
     def connect(self) -> None:  # noqa: B027  most groups are born connected
-        """Finds the other ranks; before this only `rank`, `size`, `confess` and `close` mean something."""
+        """Finds the other ranks. Before, only `rank`, `size`, `report_failure` and `close` mean something."""
 
     def announce(self, what: str) -> None:  # noqa: B027  ranks of one process call what the process calls
         """This rank calls something that every rank must call before its next exchange."""
@@ -129,6 +130,17 @@ class Group(ABC):
 def all_reduce_bytes(nbytes: int, size: int) -> int:
     """Sent by one rank in a ring all-reduce of `nbytes`: 2 (N-1)/N of it."""
     return 2 * (size - 1) * nbytes // size
+
+
+def reduce_scatter_bytes(nbytes: int, size: int) -> int:
+    """The least that one rank sends in a reduce-scatter of `nbytes`: (N-1)/N of it. gloo sends twice that."""
+    return (size - 1) * nbytes // size
+
+
+# What gradients cost as they are, by the collective that they go by.
+PLAIN_ACTS: Mapping[str, Callable[[int, int], int]] = MappingProxyType(
+    {"all-reduce": all_reduce_bytes, "reduce-scatter": reduce_scatter_bytes}
+)
 
 
 def all_reduce_max_bytes(nbytes: int, size: int) -> int:

@@ -47,7 +47,6 @@ class RollCall:
         self._rank = rank
         self._calls: dict[int, list[Call]] = {peer: [] for peer in ranks}
         self._begun = 0
-        self._settled = 0  # calls that all ranks have made, and made alike
         self._stuck: Call | None = None
 
     def make(self, what: str) -> Call:
@@ -63,7 +62,7 @@ class RollCall:
     def begin(self) -> bool:
         """This rank begins an exchange; whether all calls so far were made by all ranks, and alike."""
         self._begun += 1
-        return self._stuck is None and all(len(calls) == self._settled for calls in self._calls.values())
+        return self._stuck is None and not any(self._calls.values())
 
     def wait_elsewhere(self) -> None:
         """This rank waits for the others in another collective, and will not come to their call."""
@@ -88,13 +87,18 @@ class RollCall:
         return {rank for rank, calls in self._calls.items() if len(calls) < made}
 
     def disagreement(self) -> tuple[dict[int, str], int] | None:
-        """What each rank called where they called different things, and the number of that call."""
-        for number in range(self._settled, max(map(len, self._calls.values()))):
+        """What each rank called where they called different things, and how many calls were alike before.
+
+        Calls that all ranks have made, and made alike, are over: nobody asks for them again.
+        """
+        settled = 0
+        for number in range(max(map(len, self._calls.values()))):
             told = {rank: calls[number].what for rank, calls in self._calls.items() if len(calls) > number}
             if len(set(told.values())) > 1:
                 return told, number
-            if len(told) == len(self._calls):
-                self._settled = number + 1
+            settled += len(told) == len(self._calls)
+        for calls in self._calls.values():
+            del calls[:settled]
         return None
 
     def absent(self) -> tuple[str, list[int]] | None:
@@ -143,11 +147,11 @@ def _in_collective_with(frame: FrameType, rank: int) -> bool:
 
 
 TEXT_MAX = 600
-LETTER_MAX = 8192  # bytes of a confession; json makes at most 6 of a character
+LETTER_MAX = 8192  # bytes of a failure report; json makes at most 6 of a character
 GRACE_S = 1.0  # once somebody is found at fault the others have so long to say something too
 CONNECT_S = 2.0  # for each address of a peer
 GLANCE_S = 1.0  # between two looks at what this rank does while a peer waits for its call
-_CALL = "call"  # instead of an operation: a letter that is no confession
+_CALL = "call"  # instead of an operation: a message that is no failure report
 
 
 class Witness:
@@ -166,7 +170,9 @@ class Witness:
         self.heard: Callable[[], None] = lambda: None
         self._sockets = dict(sockets)
         self._unread: dict[int, bytes] = dict.fromkeys(self._sockets, b"")
-        self._found: dict[int, FailureReport | None] = {}  # by peer: its first confession, or that it is gone
+        self._found: dict[
+            int, FailureReport | None
+        ] = {}  # by peer: its first failure report, or that it is gone
         self.news = threading.Condition(threading.RLock())  # guards all of this, and the roll
         self._bell, self._ear = socket.socketpair()  # wakes the thread
         for connection in self._sockets.values():
@@ -278,7 +284,7 @@ class Witness:
 
 
 class Listener:
-    """Where peers knock when a witness is made; who does not know the token of its card is not let in."""
+    """Where peers knock when a witness is made; who does not know the token of its peer info is refused."""
 
     def __init__(self, towards: str | None) -> None:
         self._listener = socket.create_server(("", 0), backlog=socket.SOMAXCONN)

@@ -1,5 +1,6 @@
 """The DDP adaptor: `compress` for a DistributedDataParallel model, `ddp_hook` for the (state, hook) pair."""
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -29,7 +30,13 @@ from thinwire.texts import FORMER, read_hierarchy, split_options
 
 # No `from __future__ import annotations` here: DDP compares the annotations of a hook with the real classes.
 CodecChoice = CodecLike | Mapping[str, CodecLike]
-_OF_A_CODEC = ("feedback", "route", "schedule")  # what belongs to a codec, and auto chooses with it
+_OF_FSDP2 = ("weights", "keep_weights", "replicate_group", "inside")
+_OF_A_CODEC = (
+    "feedback",
+    "route",
+    "schedule",
+    "sensitive",
+)  # of a codec; auto chooses them
 Hook = Callable[[Compressor, GradBucket], torch.futures.Future[torch.Tensor]]
 
 
@@ -106,7 +113,7 @@ def ddp_hook(
 
 @former_arguments(**FORMER)
 def compress(
-    model: DistributedDataParallel,
+    model: nn.Module,
     codec: CodecChoice = AUTO,
     *,
     quality: str | None = None,
@@ -116,6 +123,7 @@ def compress(
     schedule: str | None = None,
     keep_dense: str | Iterable[str] = KEEP_DENSE,
     min_numel: int = MIN_NUMEL,
+    sensitive: CodecLike | None = None,
     seed: int = 0,
     grad_scaler: torch.amp.GradScaler | None = None,
     link: Link | None = None,
@@ -124,22 +132,28 @@ def compress(
     on_drift: str = "raise",
     hierarchy: str | int | None = None,
     total_steps: int | None = None,
-) -> Compressor:
-    """Makes a DDP model send compressed gradients; nothing else in the training script changes.
+    weights: str | None = None,
+    keep_weights: bool = False,
+    replicate_group: dist.ProcessGroup | None = None,
+    inside: str | None = None,
+) -> Any:
+    """Makes a DDP or FSDP2 model send compressed gradients; nothing else in the training script changes.
 
     What travels:
 
-    - `model`: what DistributedDataParallel made, or torch.compile of that.
+    - `model`: what DistributedDataParallel made, or torch.compile of that; or a model after `fully_shard`
+      (docs/how-to/fsdp2.md).
     - `codec`: "auto" measures the link, the step and the codecs in the first steps and takes what is
       quickest, plain DDP included; auto.md. Or one by name, as a text ("terngrad", "terngrad:clip=off",
       "topk:0.01 >> fp16", "topk:0.01 @ feedback=none" with options of this function behind the @), an object
       (TernGrad(clip=2.0), TopK(0.01) >> Cast("fp16")), a class of your own by its path
       ("mymodule.MyCodec:4"), or patterns with codecs ({"fc*": "terngrad", "*": "dense"}); codecs.md.
-    - `quality`: what "auto" may take: "exact" (nothing but plain DDP), "safe", "balanced" or "aggressive".
-      None: what keeps its accuracy under the given `optimizer`: "balanced" for SGD, "safe" for Adam, for
+    - `quality`: what "auto" may take: "exact" (nothing but plain DDP), "safe", "balanced", "aggressive", or
+      what keeps its accuracy under an optimizer: "SGD", "Adam". None: as the given `optimizer` is; "safe" for
       others and without one; docs/how-to/auto.md.
     - `keep_dense`: which tensors stay dense unless a pattern other than "*" names them: any of "vector"
       (norms, biases), "small", "embedding", "last" (layer). `min_numel`: below so many elements is small.
+    - `sensitive`: a codec for these tensors instead of dense, for example "qsgd:8".
     - `feedback`: error feedback, which holds back what is not sent: "none", "residual", "momentum" (DGC's;
       with options: "momentum:0.9,nesterov=on"), "ef21". None: the one that the codec asks for.
     - `route`: how payloads travel and merge: "allreduce", "allgather" or "sharded". None: the codec's.
@@ -149,6 +163,13 @@ def compress(
       have equally many workers.
     - `schedule`: the compression level over time: "guard", "diminish", "epochs:0=1/5=0.5", "steps:...".
       None: always as it was asked for. Most need `Compressor.observe` once a step; docs/how-to/schedules.md.
+
+    Under FSDP2 only:
+
+    - `weights`: what the all-gathers of weights send: "qsgd:8", or "difference >> qsgd:4", which keeps a copy
+      of all weights on every rank (`keep_weights`: although units reshard). None: weights as they are.
+    - `replicate_group`: the ranks that hold the same shard in other replicas (HSDP): `codec` goes between
+      them, and `inside` ("dense", "qsgd:8") among those who share the model.
 
     How it runs:
 
@@ -168,11 +189,18 @@ def compress(
     """
     options = {name: value for name, value in locals().items() if name not in ("model", "codec")}
     model = _uncompiled(model)
+    if _is_sharded(model):
+        from thinwire.hooks.sharded import compress_sharded
+
+        return compress_sharded(model, codec, **options)
     if not isinstance(model, DistributedDataParallel):
         raise PlanError(
-            f"compress takes a DistributedDataParallel model, not {type(model).__name__}: wrap it first, "
-            "model = DistributedDataParallel(net)"
+            f"compress takes a DistributedDataParallel or FSDP2 model, not {type(model).__name__}: wrap it "
+            "first, model = DistributedDataParallel(net)"
         )
+    for name in _OF_FSDP2:
+        if options.pop(name):
+            raise PlanError(f"{name}= is for FSDP2 models, and DDP keeps whole weights: leave it out")
     own = model.device if isinstance(model.device, torch.device) else next(model.parameters()).device
     state, comm_hook = ddp_hook(codec, model=model, process_group=model.process_group, device=own, **options)
     try:
@@ -185,6 +213,15 @@ def compress(
         ) from error
     guard(model, state)
     return state
+
+
+def _is_sharded(model: Any) -> bool:
+    """Whether FSDP made this model; torch's FSDP is not imported for those who do not use it."""
+    if "torch.distributed.fsdp" not in sys.modules:
+        return False
+    from thinwire.hooks.fsdp_units import is_sharded
+
+    return is_sharded(model)
 
 
 def _uncompiled(model: Any) -> Any:
@@ -202,6 +239,11 @@ def _asked(codec: CodecChoice, options: dict[str, Any]) -> CodecChoice:
             raise PlanError(
                 f'"{codec}": bucket={value} is the size of DDP\'s buckets, and DDP is made already: pass '
                 f"bucket_cap_mb={value} to DistributedDataParallel"
+            )
+        if name in ("every", "outer"):
+            raise PlanError(
+                f'"{codec}": {name}= is for local steps, and DDP exchanges in every step: make a tw.DiLoCo '
+                "of the net itself, without DistributedDataParallel"
             )
         if options.get(name) is not None:
             raise PlanError(f'"{codec}": {name}= is given behind @ and as an argument: leave one out')
@@ -237,7 +279,8 @@ def _policy(codec: CodecChoice, options: dict[str, Any]) -> tuple[Policy, dict[s
     scaler = rest.pop("grad_scaler", None)
     if scaler is not None:
         rest["loss_scale"] = scaler.get_scale
-    return Policy.of(codec, keep_dense, min_numel, rest.pop("total_steps", None)), rest
+    total_steps, sensitive = rest.pop("total_steps", None), rest.pop("sensitive", None)
+    return Policy.of(codec, keep_dense, min_numel, total_steps, sensitive), rest
 
 
 def _group(process_group: dist.ProcessGroup | None, link: Link | None) -> Group:

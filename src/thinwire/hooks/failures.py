@@ -12,12 +12,12 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-from thinwire.clock import COMPARE, CONNECT, NODE, OUTSIDE, ROLL_CALL
+from thinwire.clock import COMPARE, CONNECT, NODE, OUTSIDE, ROLL_CALL, WEIGHTS
 from thinwire.errors import DriftError, PeerError, PlanError
 from thinwire.groups.base import ABSENT, LEFT, UNREACHED, FailureReport, Group
 from thinwire.groups.torch import hang_up
 
-_ON_THE_WIRE = frozenset({"agree", "travel", NODE, COMPARE, CONNECT, OUTSIDE, ROLL_CALL})
+_ON_THE_WIRE = frozenset({"agree", "travel", NODE, WEIGHTS, COMPARE, CONNECT, OUTSIDE, ROLL_CALL})
 
 _STEPS = "look at its log; all ranks must make the same number of steps, or use torch's Join"
 
@@ -55,10 +55,11 @@ def _sentence(failures: Mapping[int, FailureReport | None], operation: str, grou
     gone = [rank for rank, failure in failures.items() if failure is None]
     if gone:
         return f"{failed}: {_ranks(gone, group)} closed the connection or died; {advice}"
-    absent = group.absent()
+    absent, silent = group.absent(), set(range(group.size)) - set(failures)
+    if absent and set(absent[1]) <= silent:  # whoever passes a call by says so
+        return f"{failed}: no sign of life from {_ranks(absent[1], group)}; {absent[0]} waited; {advice}"
     if absent and (operation == ROLL_CALL or any(said.operation == ABSENT for _, said in spoken)):
         return _absence(*absent, group)
-    silent = set(range(group.size)) - set(failures)
     waited = any(failure is not None and failure.waited for failure in failures.values())
     if not (silent and waited):  # else who left had done its part, for its connections did not fail
         for rank, failure in spoken:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
@@ -15,27 +16,42 @@ from thinwire.plans.policy import Model, Policy, parameter_names
 from thinwire.tensors import Layout, Spec
 
 
+@dataclass(frozen=True)
+class NamedTensors:
+    """What is exchanged: all that a policy may know of it, and the name of every tensor by its id."""
+
+    model: Model
+    names: Mapping[int, str]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> NamedTensors:
+        """The parameters of a module."""
+        return cls(Model.of(module), parameter_names(module))
+
+
 class Planner:
     """What was asked for: a plan of the whole model, or one that grows by tensors whose model is unknown."""
 
     def __init__(
         self,
         policy: Policy,
-        module: nn.Module | None,
+        tensors: NamedTensors | None,
         hierarchy: Hierarchy,
         *,
         feedback: str | None,
         route: str | None,
         schedule: str | None,
+        shape: Callable[[Plan], Plan] = lambda plan: plan,
     ) -> None:
+        self._shape = shape  # what becomes of a plan where gradients are not one bucket after the other
         self._policy, self._nodes, self._per_node = policy, hierarchy.num_nodes, hierarchy.per_node
         self._options = {"feedback": feedback, "route": route, "schedule": schedule}
-        if module is None:
+        if tensors is None:
             self.asked = Plan.empty(policy, self._nodes, schedule, self._per_node)
         else:
-            self.asked = self._plan(Model.of(module))
-        self._whole = module is not None
-        self.names = {} if module is None else parameter_names(module)
+            self.asked = self._plan(tensors.model)
+        self._whole = tensors is not None
+        self.names = {} if tensors is None else dict(tensors.names)
         self._known = {entry.spec.name for entry in self.asked.entries}
         self._layouts: dict[tuple[int, ...], Layout] = {}  # by identity: DDP hands over the same tensors
 
@@ -70,7 +86,7 @@ class Planner:
                 "norm=model goes by a worker's own gradient, and in a hierarchy nodes exchange: leave "
                 'norm=model out, or take hierarchy="off"'
             )
-        return plan
+        return self._shape(plan)
 
 
 def plans_of_auto(policy: Policy, model: Model, nodes: Hierarchy) -> Callable[[str], Plan]:

@@ -111,6 +111,10 @@ LINK_COSTS: Mapping[str, LinkCost] = MappingProxyType(
         "rangefloat": LinkCost(CodecSpeed(encode=1.50, payload=0.46), MEASURED),
         "topk": LinkCost(CodecSpeed(encode=2.06, decode=0.5, payload=0.255), SPLIT, hands_on=0.0),
         "dgc": LinkCost(CodecSpeed(encode=2.06, decode=0.5, payload=0.255), SPLIT, hands_on=0.0),
+        "sparseloco": LinkCost(
+            CodecSpeed(encode=2.1, decode=0.5, payload=0.26), "assumed: as topk", hands_on=0.0
+        ),
+        "bins": LinkCost(CodecSpeed(encode=20.0, payload=5.0), "assumed: plain torch, many passes"),
         "fft": LinkCost(CodecSpeed(encode=8.5, decode=6.5, payload=0.5), SPLIT, hands_on=0.0),
         "fourier": LinkCost(CodecSpeed(encode=5.0, decode=5.0), "assumed: most of fft"),
         "dct": LinkCost(CodecSpeed(encode=5.0, decode=5.0), "assumed: as fourier"),

@@ -8,16 +8,19 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
 
+import torch
+
 from thinwire.codecs.codec import BoundCodec, Codec
 from thinwire.codecs.coder import Context, Merge, Packer, Part, cut
 from thinwire.codecs.stage import Learned
 from thinwire.feedback.table import whole_tensors
 from thinwire.groups.base import all_reduce_max_bytes, broadcast_bytes
 from thinwire.groups.collectives import mean_bytes, ordered_bytes
+from thinwire.kernels import backends
 from thinwire.routes import Route
-from thinwire.tensors import Layout, Piece, Spec
+from thinwire.tensors import Layout, Piece
 
-WIRE_VERSION = 3
+WIRE_VERSION = 4  # with 5 workers and more, codecs that gather go by "sharded"; their payloads are the same
 _SCALED_FP16 = 3  # fp16 got its scale; all other bytes are those of version 2
 _UNITS = 2
 
@@ -72,7 +75,7 @@ class Lane:
     def _num_parts(self) -> int:
         """One, where all must be seen at once, or where a ring cut elsewhere adds in another order."""
         as_ddp_adds_it = self.codec.own_dtype and self.route.takes == {Merge.SUM}
-        if as_ddp_adds_it or whole_tensors(self.feedback):
+        if as_ddp_adds_it or whole_tensors(self.feedback) or self.route.whole:
             return 1
         made_whole = self.bound.stages and self.bound.ranged is None
         numel = self.bound.inner.numel if made_whole else self.layout.numel
@@ -97,9 +100,9 @@ class Lane:
         """What one rank sends for this lane in a step, beyond agreeing."""
         return sum(self.route.sent_bytes(part.packer, self.context.world) for part in self.parts)
 
-    def alone(self, spec: Spec) -> Lane:
+    def alone(self, name: str) -> Lane:
         """The lane of one of its tensors by itself."""
-        return replace(self, layout=Layout.packed([spec]))
+        return replace(self, layout=Layout.packed(spec for spec in self.layout.specs if spec.name == name))
 
 
 def base_of(pieces: Iterable[Piece]) -> int:
@@ -143,12 +146,9 @@ def tensor_bytes(lanes: Sequence[Lane]) -> dict[str, float]:
     values = [lane.bound.packer.max_words + lane.bound.num_summands for lane in lanes]
     for lane, own in zip(lanes, values, strict=True):
         nbytes = lane.sent_bytes + (agree_bytes(lanes) * own / sum(values) if own else 0.0)
-        weights = [step_bytes([lane.alone(spec)]) for spec in lane.layout.specs]
-        total = sum(weights) or 1
-        shares |= {
-            spec.name: nbytes * weight / total
-            for spec, weight in zip(lane.layout.specs, weights, strict=True)
-        }
+        weights = {name: step_bytes([lane.alone(name)]) for name in dict.fromkeys(lane.layout.names)}
+        total = sum(weights.values()) or 1
+        shares |= {name: nbytes * weight / total for name, weight in weights.items()}
     return shares
 
 
@@ -176,3 +176,8 @@ def node_bytes(bucket: Layout, place: int, per_node: int) -> int:
     itemsize = bucket.specs[0].dtype.itemsize
     returned = broadcast_bytes(bucket.numel * itemsize, place, per_node)
     return mean_bytes(bucket.numel, itemsize, per_node) + returned
+
+
+def dry_context(world: int) -> Context:
+    """A context for computing sizes only."""
+    return Context(world, 0, torch.device("cpu"), backends()["reference"])

@@ -8,7 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -18,11 +18,19 @@ from thinwire.codecs.stage import NOTHING, Learned
 from thinwire.deprecated import FormerAttribute, former_arguments
 from thinwire.errors import PlanError
 from thinwire.feedback.table import exact_mean, feedback_text, uses_norm, uses_rates
-from thinwire.groups.base import all_gather_bytes, all_reduce_bytes, broadcast_bytes
-from thinwire.kernels import backends
-from thinwire.plans.lane import STATUS_BYTES, WIRE_VERSION, Lane, node_bytes, step_bytes, tensor_bytes, whole
+from thinwire.groups.base import PLAIN_ACTS, all_gather_bytes, broadcast_bytes
+from thinwire.plans.lane import (
+    STATUS_BYTES,
+    WIRE_VERSION,
+    Lane,
+    dry_context,
+    node_bytes,
+    step_bytes,
+    tensor_bytes,
+    whole,
+)
 from thinwire.plans.policy import Model, Policy
-from thinwire.routes import default_route_name, route_named
+from thinwire.routes import route_name, route_named
 from thinwire.schedules.base import RECORD_BYTES, Schedule
 from thinwire.schedules.table import check_schedule, make_schedule, schedule_text
 from thinwire.tensors import Layout, Spec, plain_name
@@ -48,6 +56,11 @@ class Entry:
     def __str__(self) -> str:
         return f"{self.spec} | {self.codec.canonical} | {self.feedback} | {self.route}"
 
+    @property
+    def reencodes(self) -> bool:
+        """True if owners encode the mean of its shares again."""
+        return self.codec.merge is Merge.GATHER and self.route == "sharded"
+
 
 def tensor_in(line: str) -> str:
     """The tensor that the text of an entry is of.
@@ -56,19 +69,6 @@ def tensor_in(line: str) -> str:
     'fc.weight'
     """
     return line.partition(" | ")[0].rpartition("[")[0]
-
-
-def _route_name(codec: Codec, asked: str | None, feedback: str, world: int) -> str:
-    """The route that was asked for, if the codec can take it; else the one that sends least."""
-    exact = exact_mean(feedback)
-    name = asked or default_route_name(codec, world, exact)
-    route_named(name).check(codec)
-    if exact and codec.merge is Merge.GATHER and name == "sharded":
-        raise PlanError(
-            f'feedback "{feedback}" needs the mean of what all ranks sent, and on route "sharded" owners '
-            f'encode the mean of {codec} again: use route "allgather"'
-        )
-    return name
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ class Plan:
     theta: float | None = None  # the part that all codecs at level 1 drop, if it is the same
     per_node: int = 1  # workers in a node, of which one leads; `world` counts those who exchange, the leaders
 
+    plain_act: ClassVar[str] = "all-reduce"  # what a plan's bytes are compared with
     control = FormerAttribute("schedule")
     at_strength = FormerAttribute("at_level")
 
@@ -137,7 +138,7 @@ class Plan:
             codec = choice.codec
             chosen = "none" if codec.own_dtype else (feedback or codec.feedback)
             asked = "sharded" if codec.own_dtype and mixed else route
-            name = _route_name(codec, asked, chosen, world)
+            name = route_name(codec, asked, world, exact_mean(chosen))
             entries.append(Entry(spec, codec, chosen, name, choice.reason))
         plan = replace(cls.empty(policy, world, schedule, per_node), entries=tuple(entries))
         for level in (1.0,) if plan.schedule is None else (1.0, 0.0):  # refuses worlds a codec cannot serve
@@ -274,8 +275,8 @@ class Plan:
 
     @property
     def dense_bytes(self) -> int:
-        """What one rank would send by a ring all-reduce of the gradients as they are."""
-        return all_reduce_bytes(sum(entry.spec.nbytes for entry in self.entries), self.world)
+        """What one rank would send for the gradients as they are."""
+        return PLAIN_ACTS[self.plain_act](sum(entry.spec.nbytes for entry in self.entries), self.world)
 
     @property
     def plain_name(self) -> str:
@@ -349,7 +350,7 @@ class Plan:
         """What all tensors make a worker send, phase by phase."""
         each, stretches, dense = self.tensor_bytes(), self.stretches(), self.dense_bytes
         sent, lines = mean_bytes(stretches), list[str]()
-        ratio = f", {dense / sent:.2f}x fewer than {self.plain_name} all-reduce" if sent else ""
+        ratio = f", {dense / sent:.2f}x fewer than {self.plain_name} {self.plain_act}" if sent else ""
         firsts = {stretch.phase: stretch for stretch in reversed(stretches)}
         lines += [
             f"phase {phase}: {firsts[phase].step_bytes:,} bytes a step, first in step {firsts[phase].first}"
@@ -390,11 +391,6 @@ def warn_idle(plan: Plan, policy: Policy) -> None:
     """Warns if nothing is compressed though it was asked for."""
     if text := idle_text(plan, policy):
         warnings.warn(text, stacklevel=4)
-
-
-def dry_context(world: int) -> Context:
-    """A context for computing sizes only."""
-    return Context(world, 0, torch.device("cpu"), backends()["reference"])
 
 
 def _refuse_strange(spec: Spec) -> None:

@@ -142,7 +142,7 @@ def test_reading() -> None:
         ("topk:0.1 @ seed=3", "one of feedback, route, schedule, bucket"),
         ("topk:0.1 @ bucket=big", "bucket=big must be a size in MB"),
         ("topk:0.1 @ hierarchy=on", "hierarchy=on must be auto, off, or how many workers a node has"),
-        ("topk:0.1 @ feedback=none feedback=residual", "memory is given twice"),
+        ("topk:0.1 @ feedback=none feedback=residual", "feedback is given twice"),
         ("topk:0.1 @ feedback=elephant", '"elephant"'),
         ("topk:0.1 @ route=allreduce", 'use route "allgather"'),
         ("topk:0.1 @ schedule=gard", 'no schedule "gard"'),

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+import thinwire as tw
 from thinwire.exchange.engine import Bucket, Engine
 from thinwire.groups.base import Group, Pending, all_reduce_bytes
 from thinwire.groups.torch import TorchGroup
@@ -23,7 +24,7 @@ from thinwire.groups.wrappers import Emulated, Link, Traced
 from thinwire.plans.lane import step_bytes
 from thinwire.plans.plan import Stretch, mean_bytes
 from thinwire.tensors import Layout
-from thinwire_lab.bench.cell import bench_plan, timed
+from thinwire_lab.bench.cell import bench_plan, gradient_spec, timed
 from thinwire_lab.net.workers import join, leave
 from thinwire_lab.spread import Spread, ratios
 
@@ -145,6 +146,7 @@ class ExchangeJob:
     emulated: bool
     pipelines: tuple[bool, ...] = (True,)  # False: every codec once more, its gradient in one piece
     trace: bool = False
+    doors: bool = False  # every codec once more, by tw.Exchange
 
 
 @dataclass
@@ -180,6 +182,7 @@ def main(path: Path) -> None:
     for codec in job.codecs:
         made = [_variant(codec, pipeline, buffer, x, job) for pipeline in job.pipelines]
         variants += made if made[0].num_parts > 1 or not made[0].pipeline else made[:1]
+        variants += [_door(codec, made[0], buffer, job)] if job.doors else []
     for turn in range(job.repeats + 1):
         for variant in variants:
             buffer.copy_(x)
@@ -189,7 +192,8 @@ def main(path: Path) -> None:
                 variant.sent.append(nbytes)
         if dist.get_rank() == 0:
             print(json.dumps({"row": "turn", "turn": turn + 1, "of": job.repeats + 1}), flush=True)
-    bars = [bar for variant in variants[1:] for bar in _trace(variant, buffer, x)] if job.trace else []
+    engines = [variant for variant in variants if variant.engine is not None]
+    bars = [bar for variant in engines for bar in _trace(variant, buffer, x)] if job.trace else []
     if dist.get_rank() == 0:
         for row in _rows(job, variants):
             print(json.dumps({"row": "result", **row}), flush=True)
@@ -234,6 +238,14 @@ def _variant(
     parts = max(len(lane.parts) for lane in lanes)
     mean = mean_bytes(stretches)
     return ExchangeVariant(codec, pipeline, act, timed.phase, step_bytes(lanes), mean, parts, engine, traced)
+
+
+def _door(codec: str, like: ExchangeVariant, buffer: torch.Tensor, job: ExchangeJob) -> ExchangeVariant:
+    """The same by `Exchange.mean_`, as a loop of one's own calls it."""
+    shape = gradient_spec(codec, job.numel).shape
+    exchange = tw.Exchange({"x": buffer.view(shape)}, codec, _group(job), keep_dense=())
+    name = f"{codec} by Exchange.mean_"
+    return ExchangeVariant(name, True, exchange.mean_, like.phase, like.planned_bytes, like.mean_bytes)
 
 
 def _wait(pending: Pending) -> None:

@@ -129,6 +129,7 @@ def exchange(
     repeats: Repeats = 10,
     pipeline: Pipeline = "on",
     trace: TraceFile = None,
+    doors: Annotated[bool, typer.Option(help="Every codec once more, by tw.Exchange.mean_.")] = False,
     network: NetworkChoice = "auto",
     as_json: Json = False,
 ) -> None:
@@ -159,7 +160,7 @@ def exchange(
     with open_network(limit, hosts, network) as made:
         emulated = made.emulated_rate is not None
         job = ExchangeJob(
-            tuple(names), numel, repeats, rate, emulated, PIPELINES[pipeline], trace is not None
+            tuple(names), numel, repeats, rate, emulated, PIPELINES[pipeline], trace is not None, doors
         )
         rows = turn_results("thinwire_lab.bench.exchange", asdict(job), made, hosts, as_json, trace)
         EXCHANGE_TABLE.show(
@@ -307,9 +308,61 @@ def step(
         )
 
 
+FSDP_TABLE = RowTable(
+    (
+        ("gradients and weights", lambda r: r["variant"]),
+        ("resharded", lambda r: "yes" if r["reshard_after_forward"] else "no"),
+        ("step", lambda r: with_quartiles(r["step_ms"], r["step_ms_quartiles"], " ms", 0)),
+        ("speed-up", lambda r: with_quartiles(r["speedup"], r["speedup_quartiles"], "x", 2)),
+        ("bytes a step", lambda r: f"{r['bytes_per_step']:,.0f}"),
+        ("backward pass", lambda r: f"{r['backward_bytes']:,.0f}"),
+        ("planned gradients", lambda r: f"{r['planned_gradient_bytes'] or 0:,}"),
+        ("planned weights", lambda r: f"{r['planned_weights_bytes'] or 0:,}"),
+    )
+)
+FSDP_VARIANTS = "qsgd:4;terngrad;qsgd:4 weights=qsgd:8;qsgd:4 weights=difference >> qsgd:4"
+
+
+def fsdp(
+    hosts: Hosts = 4,
+    rate: Rate = "100mbit",
+    variants: Annotated[
+        str, typer.Option(help='Codecs, separated by semicolons; " weights=..." behind one if wanted.')
+    ] = FSDP_VARIANTS,
+    width: Annotated[int, typer.Option(help="Of the transformer, a multiple of 64.", min=64)] = 384,
+    depth: Annotated[int, typer.Option(help="Blocks of the transformer, each a unit.", min=1)] = 3,
+    batch: Annotated[int, typer.Option(help="Examples a worker.", min=1)] = 2,
+    repeats: Repeats = 10,
+    network: NetworkChoice = "auto",
+    as_json: Json = False,
+) -> None:
+    """Time a step of a transformer under FSDP2, plain and compressed, with and without resharding.
+
+    Bytes are those of a host's interface (netlab). Without resharding a backward pass sends
+    nothing but gradients.
+
+    \b
+    Examples:
+      thinwire bench fsdp
+      thinwire bench fsdp --rate 1gbit --variants "terngrad;qsgd:4" --json
+    """
+    limit = rate_or_none(rate)
+    names = [name.strip() for name in variants.split(";")]
+    for name in names:
+        check_codec_names(name.partition(" weights=")[0])
+    from thinwire_lab.bench.fsdp import PLAIN, FsdpJob
+    from thinwire_lab.net.network import open_network
+
+    with open_network(limit, hosts, network) as made:
+        job = FsdpJob((PLAIN, *names), width, depth, batch, 64, repeats, rate)
+        rows = turn_results("thinwire_lab.bench.fsdp", asdict(job), made, hosts, as_json)
+        title = f"transformer of width {width} and depth {depth}, {counted(hosts, 'host')}, {limit}"
+        FSDP_TABLE.show(rows, f"{title}: {made.note()}", as_json)
+
+
 bench = typer.Typer(
     help="Measure kernels, an exchange, a training step, a grid of forecasts; or print digests of results.",
     no_args_is_help=True,
 )
-for command in (kernels, exchange, step, grid, auto, clusters, digests, memory):
+for command in (kernels, exchange, step, fsdp, grid, auto, clusters, digests, memory):
     bench.command()(command)

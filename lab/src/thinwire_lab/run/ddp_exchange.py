@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
@@ -12,7 +13,7 @@ import thinwire as tw
 from thinwire.errors import LabError
 from thinwire.plans.plan import idle_text
 from thinwire.tensors import Spec
-from thinwire_lab.run.recipe import DDP, DDP_FP16, DDP_POWERSGD, read_codec_choice
+from thinwire_lab.run.recipe import DDP, DDP_FP16, DDP_POWERSGD, CodecChoice, read_codec_choice
 
 POWERSGD_START_STEP = 2  # PyTorch wants the buckets rebuilt first
 ONE_BUCKET_MB = 100_000.0  # with two buckets PyTorch's PowerSGD deadlocks on gloo
@@ -22,10 +23,11 @@ SAMPLE = tw.Model((Spec("sample", (1024, 1024)),))  # what options are tried on 
 
 @dataclass(frozen=True)
 class HookedModel:
-    """A model under DDP and, if thinwire moves its gradients, the compressor that does."""
+    """A model under DDP with its compressor, if thinwire moves its gradients; or one with local steps."""
 
-    model: DistributedDataParallel
+    model: Any  # DDP's wrapper; of local steps the net itself
     compressor: tw.Compressor | None
+    local: tw.DiLoCo | None = None
 
 
 def is_pytorch(codec: str) -> bool:
@@ -61,9 +63,11 @@ def attach(
     name, _, option = codec.partition(":")
     if not is_pytorch(codec):
         choice = read_codec_choice(codec)
-        model = DistributedDataParallel(net, bucket_cap_mb=choice.bucket_mb)
         link = None if link_rate is None else tw.Link(rate=link_rate)
-        options = choice.options() | {"total_steps": total_steps}
+        if choice.local is not None:
+            return HookedModel(net, None, local_steps(net, choice, seed, total_steps, link=link))
+        model = DistributedDataParallel(net, bucket_cap_mb=choice.bucket_mb)
+        options = choice.options() | {"total_steps": total_steps, "sensitive": choice.sensitive}
         compressor = tw.compress(model, choice.codec, seed=seed, link=link, **options)
         return HookedModel(model, compressor)
     if name == DDP_POWERSGD:
@@ -72,6 +76,15 @@ def attach(
     if name == DDP_FP16:
         model.register_comm_hook(None, default_hooks.fp16_compress_hook)
     return HookedModel(model, None)
+
+
+def local_steps(
+    net: nn.Module, choice: CodecChoice, seed: int, total_steps: int | None, **options: Any
+) -> tw.DiLoCo:
+    """What exchanges the local steps of a net; collective."""
+    asked = {key: value for key, value in choice.options().items() if value is not None}
+    local = {} if choice.local is None else asdict(choice.local)
+    return tw.DiLoCo(net, codec=choice.codec, seed=seed, total_steps=total_steps, **local, **asked, **options)
 
 
 def _with_powersgd(net: nn.Module, rank: int) -> DistributedDataParallel:

@@ -91,6 +91,24 @@ class CompressorMeter(ByteMeter):
         return per_step * steps
 
 
+class LocalMeter(ByteMeter):
+    """Asks the exchange of local steps: its bytes do not follow the steps one by one."""
+
+    source = "thinwire's meter"
+
+    def __init__(self, local: tw.DiLoCo) -> None:
+        self._local = local
+
+    def resume(self) -> None:
+        """Nothing to do: only exchanges are counted."""
+
+    def pause(self) -> None:
+        """Nothing to do: only exchanges are counted."""
+
+    def sent_bytes(self, steps: int) -> float:
+        return float(self._local.exchange.engine.group.step_bytes)
+
+
 class ComputedMeter(ByteMeter):
     """Computes what a ring all-reduce of all gradients sends, where nothing can be measured."""
 
@@ -110,11 +128,17 @@ class ComputedMeter(ByteMeter):
 
 
 def meter_for(
-    recipe: Recipe, num_parameters: int, compressor: tw.Compressor | None, counters: bool
+    recipe: Recipe,
+    num_parameters: int,
+    compressor: tw.Compressor | None,
+    counters: bool,
+    local: tw.DiLoCo | None = None,
 ) -> ByteMeter:
     """The best there is: interface counters, then the compressor, then arithmetic."""
     if counters:
         return InterfaceMeter()
+    if local is not None:
+        return LocalMeter(local)
     if compressor is not None:
         return CompressorMeter(compressor)
     element_bytes = 2 if recipe.codec == DDP_FP16 else 4

@@ -27,6 +27,18 @@ OPTIMIZERS = ("sgd", "adam", "adamw")
 LR_SCHEDULES = ("constant", "cosine")
 
 
+OUTER = "0.7/0.9"  # DiLoCo's
+
+
+@dataclass(frozen=True)
+class LocalSteps:
+    """Steps of a round of local steps, and the outer step at its end."""
+
+    every: int
+    outer_lr: float
+    outer_momentum: float
+
+
 @dataclass(frozen=True)
 class CodecChoice:
     """A codec text, how else `compress` is called, and the size of DDP's buckets in MB (None: DDP's own)."""
@@ -38,18 +50,39 @@ class CodecChoice:
     bucket: str | None = None
     quality: str | None = None
     hierarchy: str | None = None
+    sensitive: str | None = None
+    every: str | None = None  # local steps of a round
+    outer: str | None = None  # learning rate and momentum of the outer step
 
     def __post_init__(self) -> None:
+        if self.outer is not None and self.every is None:
+            raise LabError(f"outer={self.outer} is of local steps: give every= too, as in every=30")
+        if self.local is not None and (self.is_pytorch or self.is_auto or self.bucket or self.hierarchy):
+            raise LabError("every= makes local steps, and these take no bucket=, hierarchy=, ddp or auto")
         if self.bucket is not None and not self.bucket.replace(".", "", 1).isdigit():
             raise LabError(f"bucket={self.bucket} must be a size in MB, as in bucket=5")
         if not (self.hierarchy in (None, "auto", "off") or str(self.hierarchy).isdigit()):
             raise LabError(f"hierarchy={self.hierarchy} must be auto, off, or how many workers a node has")
-        if self.is_auto and (self.feedback or self.route or self.schedule):
+        if self.is_auto and (self.feedback or self.route or self.schedule or self.sensitive):
             raise LabError(
                 "auto chooses feedback, route and schedule with the codec: quality= and hierarchy= fit"
             )
         if self.quality is not None and not self.is_auto:
             raise LabError(f"quality={self.quality} says what auto may take, and {self.codec} is no auto")
+
+    @property
+    def local(self) -> LocalSteps | None:
+        """The local steps that are asked for."""
+        if self.every is None:
+            return None
+        try:
+            lr, momentum = (float(number) for number in (self.outer or OUTER).split("/"))
+            return LocalSteps(int(self.every), lr, momentum)
+        except ValueError as error:
+            raise LabError(
+                f"every={self.every} outer={self.outer} must be a number of steps, and a learning rate "
+                f"with a momentum as in outer={OUTER}"
+            ) from error
 
     @property
     def is_pytorch(self) -> bool:
@@ -65,6 +98,8 @@ class CodecChoice:
         """Refuses a misspelt name without waiting for torch; options are checked where the codec is made."""
         if not self.is_pytorch and not self.is_auto:
             check_codec_names(self.codec)
+        if self.sensitive is not None:
+            check_codec_names(self.sensitive)
         for what, known in (("feedback", FEEDBACKS), ("route", ROUTES), ("schedule", SCHEDULES)):
             text = getattr(self, what)
             if text is not None:
@@ -85,7 +120,7 @@ class CodecChoice:
 
     def policy(self, total_steps: int | None = None) -> tw.Policy:
         """Which tensor gets what, in a run of so many steps."""
-        return tw.Policy.of(self.codec, total_steps=total_steps)
+        return tw.Policy.of(self.codec, total_steps=total_steps, sensitive=self.sensitive)
 
     def plan(self, model: tw.Model, workers: int, total_steps: int | None = None) -> tw.Plan:
         """What would travel for a model in a run of so many steps; under auto, in the first ones."""
@@ -219,6 +254,11 @@ def cifar10_study() -> Recipe:
     return replace(cifar10(), model="resnet8-wide", epochs=7, weight_decay=5e-4, warmup=0.15, evaluations=7)
 
 
+def cifar10_adamw() -> Recipe:
+    """The same with AdamW."""
+    return replace(cifar10_study(), lr=2e-3, optimizer="adamw", weight_decay=0.05, epochs=5, evaluations=5)
+
+
 def shakespeare() -> Recipe:
     """A small character transformer on tiny Shakespeare, with Adam."""
     return Recipe(
@@ -231,6 +271,11 @@ def shakespeare_study() -> Recipe:
     return replace(shakespeare(), epochs=2, lr=4e-3, optimizer="adamw", weight_decay=0.1, evaluations=2)
 
 
+def shakespeare_long() -> Recipe:
+    """The study's transformer trained four times as long: what a short run hides shows here."""
+    return replace(shakespeare_study(), batch=8, steps=2000, evaluations=4)
+
+
 RECIPES: Mapping[str, Callable[[], Recipe]] = MappingProxyType(
     {
         "digits": digits,
@@ -238,8 +283,10 @@ RECIPES: Mapping[str, Callable[[], Recipe]] = MappingProxyType(
         "fashion-mnist": fashion_mnist,
         "cifar10": cifar10,
         "cifar10-study": cifar10_study,
+        "cifar10-adamw": cifar10_adamw,
         "shakespeare": shakespeare,
         "shakespeare-study": shakespeare_study,
+        "shakespeare-long": shakespeare_long,
     }
 )
 

@@ -91,6 +91,7 @@ class Training:
     """The net as the recipe's seed makes it, the order of its examples, and the step it is at."""
 
     compressor: tw.Compressor | None = None
+    local: tw.DiLoCo | None = None  # what exchanges local steps
 
     def __init__(self, recipe: Recipe, task: Task, reference: ReferenceLosses | None) -> None:
         self.recipe, self.task = recipe, task
@@ -112,6 +113,9 @@ class Training:
     def seed_of(self, rank: int) -> int:
         """What a worker's draws of this step follow from."""
         return (self.recipe.seed << 32) + self.step * self.recipe.workers + rank
+
+    def settle(self) -> None:
+        """Behind the last step: local steps end their round."""
 
     def level(self) -> dict[str, float]:
         """The compression level and, if the codec drops a part of the values, theta."""
@@ -142,6 +146,7 @@ class Trainer(Training):
         hooked = None if hook is None else hook(self.net)
         self.model: nn.Module = self.net if hooked is None else hooked.model
         self.compressor = None if hooked is None else hooked.compressor
+        self.local = None if hooked is None else hooked.local
         self.optimizer = make_optimizer(self.net, recipe, self.compressor)
 
     @property
@@ -180,7 +185,13 @@ class Trainer(Training):
     def update(self) -> None:
         """Let the optimizer use the gradients; this ends the step."""
         self.optimizer.step()
+        if self.local is not None:
+            self.local.step()
         self.step += 1
+
+    def settle(self) -> None:
+        if self.local is not None:
+            self.local.sync()
 
     def _observe(self, loss: Tensor, lr: float) -> None:
         """Tell a control how training goes, beside what the run it is compared with had lost at this step."""
@@ -195,8 +206,9 @@ class Trainer(Training):
 
     def close(self) -> None:
         """Ends the compressor's thread."""
-        if self.compressor is not None:
-            self.compressor.close()
+        for running in (self.compressor, self.local):
+            if running is not None:
+                running.close()
 
     def load(self, path: Path) -> None:
         """Go on from a checkpoint.

@@ -21,10 +21,12 @@ from thinwire_lab.net.workers import end_process, join, leave
 from thinwire_lab.run.checkpoint import write_checkpoint
 from thinwire_lab.run.ddp_exchange import attach
 from thinwire_lab.run.launch import TrainingJob, read_training_job
+from thinwire_lab.run.local_trainer import VirtualLocalTrainer
 from thinwire_lab.run.observers import (
     ByteMeter,
     CompressorMeter,
     GradientHistograms,
+    LocalMeter,
     Nobody,
     Peers,
     Processes,
@@ -34,6 +36,7 @@ from thinwire_lab.run.observers import (
     meter_for,
     ring_bytes,
 )
+from thinwire_lab.run.recipe import read_codec_choice
 from thinwire_lab.run.trainer import Trainer
 from thinwire_lab.run.virtual_trainer import VirtualTrainer
 
@@ -46,7 +49,11 @@ class TrainingWorker:
     """Trains by a job, scores and saves the model on the way, and tells the launcher in rows."""
 
     def __init__(
-        self, job: TrainingJob, trainer: Trainer | VirtualTrainer, meter: ByteMeter, peers: Peers
+        self,
+        job: TrainingJob,
+        trainer: Trainer | VirtualTrainer | VirtualLocalTrainer,
+        meter: ByteMeter,
+        peers: Peers,
     ) -> None:
         self.job, self.trainer, self.meter, self.peers = job, trainer, meter, peers
         self.times = StepStopwatch()
@@ -72,6 +79,8 @@ class TrainingWorker:
                 untold.clear()
             if found := histograms.take():
                 self.say("histograms", layers=found)
+            if trainer.step == last:
+                trainer.settle()
             if trainer.step in stops:
                 with self.aside():
                     self.evaluate(losses)
@@ -162,7 +171,7 @@ def work(job_file: Path) -> NoReturn:
         hook=lambda net: attach(net, recipe.codec, recipe.seed, job.link_rate, total_steps),
         reference=job.reference,
     )
-    meter = meter_for(recipe, trainer.num_parameters, trainer.compressor, job.counters)
+    meter = meter_for(recipe, trainer.num_parameters, trainer.compressor, job.counters, trainer.local)
     if job.resume is not None:
         trainer.load(Path(job.resume))
     TrainingWorker(job, trainer, meter, Processes()).run()
@@ -173,8 +182,16 @@ def work(job_file: Path) -> NoReturn:
 def work_alone(job: TrainingJob) -> NoReturn:
     """Do the job of all workers in this process."""
     torch.set_num_threads(1)  # as every worker has
-    trainer = VirtualTrainer(job.recipe, open_task(Path(job.task_folder)), job.reference)
-    TrainingWorker(job, trainer, CompressorMeter(trainer.compressor), Nobody()).run()
+    task = open_task(Path(job.task_folder))
+    trainer: VirtualTrainer | VirtualLocalTrainer
+    meter: ByteMeter
+    if read_codec_choice(job.recipe.codec).local is not None:
+        trainer = VirtualLocalTrainer(job.recipe, task)
+        meter = LocalMeter(trainer.locals[0])
+    else:
+        trainer = VirtualTrainer(job.recipe, task, job.reference)
+        meter = CompressorMeter(trainer.compressor)
+    TrainingWorker(job, trainer, meter, Nobody()).run()
     trainer.close()
     end_process(0)
 

@@ -254,6 +254,12 @@ def run_parties(
     return PartiesRun(result, used)
 
 
+def client_result(process: Process) -> Row:
+    """What a client's process found; raises PrivateError with its last words if it failed."""
+    with _ended(process):
+        return _last(process, "result", lambda row: None)
+
+
 def command(party: int, settings: str) -> list[str]:
     """The command line of a party."""
     return [sys.executable, "-m", "thinwire_lab.private.parties", str(party), settings]

@@ -146,11 +146,8 @@ class Codec:
 
     @property
     def reencodes(self) -> bool:
-        """True if an owner can encode the mean of its share again: two phases instead of an all-gather.
-
-        What the owner holds back lives behind the stages, so these must never change.
-        """
-        fixed = all(stage.fixed for stage in self.stages)
+        """True if an owner can encode the mean of its share again: two phases instead of an all-gather."""
+        fixed = all(stage.fixed for stage in self.stages)  # behind them lives what the owner holds back
         return self.merge is Merge.GATHER and fixed and self.coder.cuts_anywhere
 
     @cached_property

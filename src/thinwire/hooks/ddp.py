@@ -198,9 +198,7 @@ def compress(
             f"compress takes a DistributedDataParallel or FSDP2 model, not {type(model).__name__}: wrap it "
             "first, model = DistributedDataParallel(net)"
         )
-    for name in _OF_FSDP2:
-        if options.pop(name):
-            raise PlanError(f"{name}= is for FSDP2 models, and DDP keeps whole weights: leave it out")
+    _refuse_weights(options)
     own = model.device if isinstance(model.device, torch.device) else next(model.parameters()).device
     state, comm_hook = ddp_hook(codec, model=model, process_group=model.process_group, device=own, **options)
     try:
@@ -222,6 +220,13 @@ def _is_sharded(model: Any) -> bool:
     from thinwire.hooks.fsdp_units import is_sharded
 
     return is_sharded(model)
+
+
+def _refuse_weights(options: dict[str, Any]) -> None:
+    """Takes the options of FSDP2 out; raises if one is given."""
+    for name in _OF_FSDP2:
+        if options.pop(name):
+            raise PlanError(f"{name}= is for FSDP2 models, and DDP keeps whole weights: leave it out")
 
 
 def _uncompiled(model: Any) -> Any:

@@ -130,7 +130,7 @@ class ExchangingAdam(torch.optim.Optimizer):
             load_state(engine, opened(held[name], self._group.rank))
         super().load_state_dict({key: value for key, value in state_dict.items() if key != EXCHANGE})
         self._count(held["counters"])
-        for part in self.slices():
+        for part in self._slices():
             for name, flat in self._flats().items():
                 flat[part.where] = self.state[part.parameter][name].flatten()
         self._show()
@@ -149,10 +149,10 @@ class ExchangingAdam(torch.optim.Optimizer):
     def _count(self, counters: dict[str, float]) -> None:
         self.num_steps = int(counters["steps"])
 
-    def exact_mean(self, x: Tensor) -> bool:
+    def _exact_mean(self, x: Tensor) -> bool:
         return self._exchanged(MEAN, x)
 
-    def mean_by_signs(self, x: Tensor) -> bool:
+    def _mean_by_signs(self, x: Tensor) -> bool:
         """As `_mean`; where v is 0 no gradient ever came, and a sign would be nothing but noise."""
         finite = self._exchanged(SIGNS, x)
         x.masked_fill_(self.v == 0, 0.0)
@@ -169,12 +169,12 @@ class ExchangingAdam(torch.optim.Optimizer):
         engine.end_step()
         return finite
 
-    def direction(self, part: Slice) -> Tensor:
+    def _direction(self, part: Slice) -> Tensor:
         """m / (sqrt(v) + eps) + wd p, of one parameter."""
-        scaled = self.m[part.where] / self.spread(part)
+        scaled = self.m[part.where] / self._spread(part)
         return scaled.add_(part.parameter.flatten(), alpha=part.options["weight_decay"])
 
-    def spread(self, part: Slice) -> Tensor:
+    def _spread(self, part: Slice) -> Tensor:
         return self.v[part.where].sqrt().add_(part.options["eps"])
 
     def _gradients(self) -> Tensor:
@@ -183,7 +183,7 @@ class ExchangingAdam(torch.optim.Optimizer):
     def _listed(self) -> Iterator[tuple[nn.Parameter, dict[str, Any]]]:
         return ((p, group) for group in self.param_groups for p in group["params"])
 
-    def slices(self) -> Iterator[Slice]:
+    def _slices(self) -> Iterator[Slice]:
         for (parameter, options), where in zip(self._listed(), self._layout.slices, strict=True):
             yield Slice(parameter, where, options)
 
@@ -193,7 +193,7 @@ class ExchangingAdam(torch.optim.Optimizer):
 
     def _show(self) -> None:
         """Torch's own state is views of the flat buffers: `state_dict` saves them."""
-        for part in self.slices():
+        for part in self._slices():
             for name, flat in self._flats().items():
                 self.state[part.parameter][name] = flat[part.where].view_as(part.parameter)
 

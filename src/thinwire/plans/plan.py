@@ -23,6 +23,7 @@ from thinwire.plans.lane import (
     STATUS_BYTES,
     WIRE_VERSION,
     Lane,
+    Stretch,
     dry_context,
     node_bytes,
     step_bytes,
@@ -69,16 +70,6 @@ def tensor_in(line: str) -> str:
     'fc.weight'
     """
     return line.partition(" | ")[0].rpartition("[")[0]
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Steps one behind the other in the same phase, and what one rank sends in each."""
-
-    phase: str
-    first: int
-    num_steps: int
-    step_bytes: int
 
 
 def mean_bytes(stretches: Iterable[Stretch]) -> float:

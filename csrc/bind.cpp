@@ -2,6 +2,7 @@
 #include "bind.h"
 
 void bind_fourier(nb::module_& m);
+void bind_hadamard(nb::module_& m);
 void bind_products(nb::module_& m);
 void bind_qsgd(nb::module_& m);
 void bind_rangefloat(nb::module_& m);
@@ -14,6 +15,7 @@ NB_MODULE(_native, m) {
   m.doc() = "thinwire's native kernels";
   m.def("instruction_sets", &instruction_sets);
   bind_fourier(m);
+  bind_hadamard(m);
   bind_products(m);
   bind_qsgd(m);
   bind_rangefloat(m);

@@ -25,10 +25,9 @@ class Qsgd {
               int bits, Flat<uint8_t> payload) const {
     check_bits(bits);
     const Segments segments(table, x.size(), steps.size(), rows_of(payload.size(), bits));
-    require(keys.size() == static_cast<size_t>(2 * segments.count()), "keys: two words a segment wanted");
+    const uint32_t* words = key_words(keys, segments.count());
     nb::gil_scoped_release release;
-    kernels_->encode(x.data(), segments.data(), segments.count(), reinterpret_cast<const uint32_t*>(keys.data()),
-                     steps.data(), bits, payload.data());
+    kernels_->encode(x.data(), segments.data(), segments.count(), words, steps.data(), bits, payload.data());
   }
 
   void add(Flat<const uint8_t> payloads, int64_t num_payloads, int bits, int sum_digits, Flat<int32_t> words) const {

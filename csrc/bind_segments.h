@@ -38,3 +38,9 @@ class Segments {
   const tw::Segment* segments_;
   int64_t count_;
 };
+
+// Two words for every segment, or null for none: then nothing is drawn, and values go to the nearest level.
+inline const uint32_t* key_words(const Flat<const int32_t>& keys, int64_t num_segments) {
+  require(keys.size() == 0 || keys.size() == static_cast<size_t>(2 * num_segments), "keys: two words a segment wanted");
+  return keys.size() == 0 ? nullptr : reinterpret_cast<const uint32_t*>(keys.data());
+}

@@ -26,10 +26,10 @@ class Ternary {
     check_digits(digits);
     const Segments segments(table, x.size(), std::min(scales.size(), bounds.size()),
                             static_cast<int64_t>(payload.size()) / tw::kRow * digits);
-    require(keys.size() == static_cast<size_t>(2 * segments.count()), "keys: two words a segment wanted");
+    const uint32_t* words = key_words(keys, segments.count());
     nb::gil_scoped_release release;
-    kernels_->encode(x.data(), segments.data(), segments.count(), reinterpret_cast<const uint32_t*>(keys.data()),
-                     scales.data(), bounds.data(), digits, payload.data());
+    kernels_->encode(x.data(), segments.data(), segments.count(), words, scales.data(), bounds.data(), digits,
+                     payload.data());
   }
 
   void add(Flat<const uint8_t> payloads, int64_t num_payloads, int digits, int sum_digits, Flat<int32_t> words) const {

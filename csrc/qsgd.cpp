@@ -82,13 +82,39 @@ inline void draw_row(const float* x, const Draws& draws, const Grid& grid, Word*
   }
 }
 
-template <int kBits>
-void encode_segment(const float* x, const Segment& s, uint32_t k0, uint32_t k1, const float* steps, uint8_t* out) {
+// Rounding a row, by one draw per element or to the nearest level.
+struct Drawn {
+  explicit Drawn(const uint32_t* key) : draws(key[0], key[1]) {}
+  template <int kBits>
+  void row(const float* x, uint32_t counter, const Grid& grid, Word* codes) {
+    draws.seek(counter);
+    draw_row<kBits>(x, draws, grid, codes);
+  }
+
+  Draws draws;
+};
+struct Nearest {
+  explicit Nearest(const uint32_t*) {}
+  template <int kBits>
+  void row(const float* x, uint32_t, const Grid& grid, Word* codes) {
+    constexpr int kTop = (1 << (kBits - 1)) - 1;
+    const Float limit = splat(static_cast<float>(kTop));
+    for (int i = 0; i < kVectors; ++i) {
+      const Int raw = (Int)load(x + kWidth * i);
+      const Float scaled = (Float)(raw & 0x7fffffff) * grid.inverse;
+      const Int level = __builtin_convertvector(lesser(scaled, limit) + 0.5f, Int);
+      codes[i] = (Word)(turned(level, raw) + kTop);
+    }
+  }
+};
+
+template <int kBits, typename Rounding>
+void encode_segment(const float* x, const Segment& s, const uint32_t* key, const float* steps, uint8_t* out) {
   alignas(64) float spare[kRow];
   ScaleCursor scale;
   int64_t current = -1;
   Grid grid(0.0f);
-  Draws draws(k0, k1);
+  Rounding rounding(key);
   FieldWriter<kBits> writer(out + first_byte(s, kBits));
   for (int64_t row = 0; row < padded_rows(s, kBits); ++row) {
     const int64_t element = row * kRow;
@@ -98,8 +124,8 @@ void encode_segment(const float* x, const Segment& s, uint32_t k0, uint32_t k1, 
       grid = Grid(steps[index]);
     }
     Word codes[kVectors];
-    draws.seek(static_cast<uint32_t>(s.start + element));
-    draw_row<kBits>(row_of(x, s, row, spare), draws, grid, codes);
+    const auto counter = static_cast<uint32_t>(s.start + element);
+    rounding.template row<kBits>(row_of(x, s, row, spare), counter, grid, codes);
     writer.push(codes);
   }
 }
@@ -107,8 +133,12 @@ void encode_segment(const float* x, const Segment& s, uint32_t k0, uint32_t k1, 
 void encode(const float* x, const Segment* segments, int64_t num_segments, const uint32_t* keys, const float* steps,
             int bits, uint8_t* payload) {
   with_bits(bits, [&](auto constant) {
-    for (int64_t i = 0; i < num_segments; ++i)
-      encode_segment<constant>(x, segments[i], keys[2 * i], keys[2 * i + 1], steps, payload);
+    for (int64_t i = 0; i < num_segments; ++i) {
+      if (keys == nullptr)
+        encode_segment<constant, Nearest>(x, segments[i], nullptr, steps, payload);
+      else
+        encode_segment<constant, Drawn>(x, segments[i], keys + 2 * i, steps, payload);
+    }
   });
 }
 

@@ -48,23 +48,39 @@ void scales(const float* x, const Segment* segments, int64_t num_segments, doubl
   }
 }
 
-// One draw per element, a row of 32: minus the trits.
-inline void draw_row(const float* x, const Draws& draws, float unit, float bound, Int* negated) {
+// Thresholds above which a value of a row of 32 is not 0: one draw per element, or half the scale.
+struct Drawn {
+  explicit Drawn(const uint32_t* key) : draws(key[0], key[1]) {}
+  static float unit(float scale) { return unit_of(scale); }
+  void seek(uint32_t counter) { draws.seek(counter); }
+  Float threshold(int i, float unit) const { return __builtin_convertvector(draws.u24(i), Float) * unit; }
+
+  Draws draws;
+};
+struct Nearest {
+  explicit Nearest(const uint32_t*) {}
+  static float unit(float scale) { return scale > 0.0f ? scale * 0.5f : __builtin_inff(); }
+  void seek(uint32_t) {}
+  Float threshold(int, float unit) const { return splat(unit); }
+};
+
+// A row of 32: minus the trits.
+template <typename Rounding>
+inline void round_row(const float* x, const Rounding& rounding, float unit, float bound, Int* negated) {
   const Float limit = splat(bound);
   for (int i = 0; i < kVectors; ++i) {
     const Int raw = (Int)load(x + kWidth * i);
     const Float magnitude = (Float)(raw & 0x7fffffff);
     const Float clipped = lesser(magnitude, limit);
-    const Float threshold = __builtin_convertvector(draws.u24(i), Float) * unit;
-    negated[i] = turned(threshold < clipped, raw);  // a comparison gives -1 or 0
+    negated[i] = turned(rounding.threshold(i, unit) < clipped, raw);  // a comparison gives -1 or 0
   }
 }
 
-template <int kRadix, int kDigits>
-void encode_segment(const float* x, const Segment& s, uint32_t k0, uint32_t k1, const float* scales,
-                    const float* bounds, uint8_t* out) {
+template <int kRadix, int kDigits, typename Rounding>
+void encode_segment(const float* x, const Segment& s, const uint32_t* key, const float* scales, const float* bounds,
+                    uint8_t* out) {
   const int64_t granules = num_granules(s, kDigits);
-  Draws draws(k0, k1);
+  Rounding rounding(key);
   TritWriter<kRadix, kDigits> writer;
   ScaleCursor scale;
   int64_t current = -1;
@@ -84,12 +100,12 @@ void encode_segment(const float* x, const Segment& s, uint32_t k0, uint32_t k1, 
       const int64_t index = element < s.numel ? scale.at(s, element) : current;  // padding: any scale will do
       if (index != current) {
         current = index;
-        unit = unit_of(scales[index]);
+        unit = Rounding::unit(scales[index]);
         bound = bounds[index];
       }
       Int negated[kVectors];
-      draws.seek(static_cast<uint32_t>(s.start + element));
-      draw_row(source + k * kRow, draws, unit, bound, negated);
+      rounding.seek(static_cast<uint32_t>(s.start + element));
+      round_row(source + k * kRow, rounding, unit, bound, negated);
       writer.push(negated);
     }
     writer.write(out);
@@ -98,10 +114,12 @@ void encode_segment(const float* x, const Segment& s, uint32_t k0, uint32_t k1, 
 
 void encode(const float* x, const Segment* segments, int64_t num_segments, const uint32_t* keys, const float* scales,
             const float* bounds, int digits, uint8_t* payload) {
-  for (int64_t i = 0; i < num_segments; ++i) {
-    const auto encode_one = digits == 5 ? encode_segment<3, 5> : encode_segment<4, 4>;
-    encode_one(x, segments[i], keys[2 * i], keys[2 * i + 1], scales, bounds, payload);
-  }
+  const bool nearest = keys == nullptr;
+  const auto encode_one = digits == 5 ? nearest ? encode_segment<3, 5, Nearest> : encode_segment<3, 5, Drawn>
+                          : nearest   ? encode_segment<4, 4, Nearest>
+                                      : encode_segment<4, 4, Drawn>;
+  for (int64_t i = 0; i < num_segments; ++i)
+    encode_one(x, segments[i], nearest ? nullptr : keys + 2 * i, scales, bounds, payload);
 }
 
 // The sums of granules in bytes, byte by byte of all payloads.

@@ -96,6 +96,8 @@ def pack(
 ) -> Packed:
     """Every rank encodes its x. `filling` is what was in the payload buffers before."""
     codecs = [bound(text, layout, len(xs), rank, kernels, phase_of, learned) for rank in range(len(xs))]
+    for rank, codec in enumerate(codecs):
+        codec.begin(1.0, measured=False, key=Key(seed=0, step=step, rank=rank))
     ys = transform(codecs, xs)
     offers = [codec.maxima(y) for codec, y in zip(codecs, ys, strict=True)]
     shared = torch.stack(offers).amax(0) if offers[0].numel() else offers[0]

@@ -7,7 +7,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -189,6 +189,7 @@ class Layout:
 
 
 _MASK = (1 << 64) - 1
+_ALL_RANKS = -1
 
 
 @dataclass(frozen=True)
@@ -204,6 +205,11 @@ class Key:
     seed: int
     step: int
     rank: int
+
+    @property
+    def shared(self) -> Key:
+        """The key that all ranks have in this step, for what they must draw alike."""
+        return replace(self, rank=_ALL_RANKS)
 
     def words(self, name: str) -> tuple[int, int]:
         """The two key words of a tensor."""

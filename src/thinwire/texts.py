@@ -175,7 +175,17 @@ def show_yes_or_no(value: bool) -> str:
     return "on" if value else "off"
 
 
-OPTIONS = ("feedback", "route", "schedule", "bucket", "quality", "hierarchy", "every", "outer")
+OPTIONS = (
+    "feedback",
+    "route",
+    "schedule",
+    "bucket",
+    "quality",
+    "hierarchy",
+    "sensitive",
+    "every",
+    "outer",
+)
 FORMER = {"memory": "feedback", "control": "schedule"}  # names before 0.2, which records still have
 _EXAMPLE = '"topk:0.01 @ schedule=guard feedback=none"'
 

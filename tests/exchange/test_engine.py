@@ -21,7 +21,7 @@ from simulation import (
 from thinwire.errors import PlanError
 from thinwire.exchange.engine import Engine
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.plans.plan import dry_context
+from thinwire.plans.lane import dry_context
 
 SPECS = specs_of({"conv": (8, 3, 3, 3), "norm": 8, "fc": (37, 53), "bias": 37, "one": ()})
 MIXED = {"fc": "terngrad", "conv": "terngrad:block=64", "norm": "bf16", "*": "dense"}

@@ -24,6 +24,7 @@ DECODERS = (
     "rangefloat_decode",
     "topk_scatter",
     "fourier_inverse",
+    "hadamard_inverse",
     "products_product",
 )
 ENCODERS = (
@@ -36,6 +37,7 @@ ENCODERS = (
     "rangefloat_encode",
     "topk_select",
     "fourier_forward",
+    "hadamard_forward",
 )
 SPECIAL = (0.0, -0.0, 1.0, -1e-45, 3.4e38, np.inf, -np.inf, np.nan)
 WINDOWED = 60_000  # groups: more than top-k adds at a time
@@ -97,6 +99,10 @@ class Calls:
             scale += -(-(start + numel) // block) + 1 if block else 1
         return np.array(table, "i8"), offset, row, scale
 
+    def draws(self, count: int) -> np.ndarray:
+        """Keys, or none: then levels are the nearest."""
+        return self.raw(count if self.flag() else 0, "i4")
+
     def ternary_scales(self) -> Args:
         table, size, _, scales = self.segments(5)
         clip = self.random.choice((2.5, np.inf))
@@ -105,7 +111,7 @@ class Calls:
     def ternary_encode(self) -> Args:
         digits = self.integer(4, 5)
         table, size, rows, scales = self.segments(digits)
-        keys, payload = self.raw(len(table) // 3, "i4"), self.room(rows // digits * 32, "u1")
+        keys, payload = self.draws(len(table) // 3), self.room(rows // digits * 32, "u1")
         return [self.floats(size), table, keys, self.floats(scales), self.floats(scales), digits, payload]
 
     def ternary_add(self) -> Args:
@@ -137,7 +143,7 @@ class Calls:
     def qsgd_encode(self) -> Args:
         bits = self.integer(2, 8)
         table, size, rows, scales = self.segments(field_rows(bits))
-        keys, payload = self.raw(len(table) // 3, "i4"), self.room(rows * 4 * bits, "u1")
+        keys, payload = self.draws(len(table) // 3), self.room(rows * 4 * bits, "u1")
         return [self.floats(size), table, keys, self.floats(scales), bits, payload]
 
     def qsgd_add(self) -> Args:
@@ -260,6 +266,27 @@ class Calls:
         rows = self.integer(0, 20)
         y, x = self.floats(rows * width), self.room(rows * length)
         return [y.reshape(rows, width), *tables, x.reshape(rows, length)]
+
+    def rotation(self) -> tuple[Args, int, int]:
+        """Runs, their keys and factors, the size of a rotation; and how many numbers lie on either side."""
+        size = self.random.choice((1, 16, 32, 512, 4096))
+        table, source, target, scale = [], 0, 0, 0
+        for _ in range(self.integer(1, 3)):
+            numel, block = self.size(9000) - 1, size * self.integer(0, 3)
+            start = size * self.integer(0, 3)
+            table += [source, numel, target, scale, block, start]
+            source, target = source + numel + self.integer(0, 3), target + numel + self.integer(0, 3)
+            scale += (start + numel) // block + 1 if block else 1
+        keys = self.raw(len(table) // 3, "i4")
+        return [np.array(table, "i8"), keys, self.floats(scale), size], source, target
+
+    def hadamard_forward(self) -> Args:
+        tables, source, target = self.rotation()
+        return [self.floats(source), *tables, self.room(target)]
+
+    def hadamard_inverse(self) -> Args:
+        tables, source, target = self.rotation()
+        return [self.floats(target), *tables, self.room(source)]
 
     def matrix(self, rows: int, columns: int) -> np.ndarray:
         """As it lies in memory, or transposed."""

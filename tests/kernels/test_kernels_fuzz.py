@@ -61,7 +61,10 @@ class Fake:
 
 def fake_native(broken: Any) -> Any:
     made = {family: (lambda isa: Fake(isa, broken)) for family in ("Ternary", "Qsgd", "Sign", "Topk")}
-    more = {family: (lambda isa: Fake(isa, broken)) for family in ("Rangefloat", "Fourier", "Products")}
+    more = {
+        family: (lambda isa: Fake(isa, broken))
+        for family in ("Rangefloat", "Fourier", "Products", "Hadamard")
+    }
     return SimpleNamespace(instruction_sets=lambda: ["good", "bad"], **made, **more)
 
 

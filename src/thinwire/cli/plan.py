@@ -97,7 +97,8 @@ def print_tensors(model: str, codec: str, workers: int, as_json: bool) -> None:
     from thinwire.plans.plan import mean_bytes
 
     feedback, route, schedule = (options.get(what) for what in ("feedback", "route", "schedule"))
-    made = tw.Plan.of(tw.Policy.of(text), _model(model), workers, feedback, route, schedule)
+    policy = tw.Policy.of(text, sensitive=options.get("sensitive"))
+    made = tw.Plan.of(policy, _model(model), workers, feedback, route, schedule)
     if not as_json:
         print(format_table(HEADS, made.rows()))
         print(made.summary())

@@ -47,6 +47,8 @@ CATALOG: Mapping[str, CodecEntry] = MappingProxyType(
             "terngrad.TernGrad", "terngrad without clipping, for chains", {"clip": float("inf")}
         ),
         "qsgd": CodecEntry("qsgd.QSGD", "a few bits times a scale per block", bare="bits"),
+        "rotate": CodecEntry("rotate.Rotate", "stage: blocks turned at random", bare="block"),
+        "rotated": CodecEntry("rotated.Rotated", "3, 7 or 15 levels of rotated blocks", bare="levels"),
         "natural": CodecEntry("natural.Natural", "signs and powers of two, 9 bits per element"),
         "rangefloat": CodecEntry(
             "rangefloat.RangeFloat", "floats of a few bits, fitted to each layer", bare="bits"

@@ -27,7 +27,7 @@ from thinwire.codecs.stage import (
 )
 from thinwire.deprecated import FormerAttribute
 from thinwire.errors import CodecError
-from thinwire.tensors import Layout, Spec
+from thinwire.tensors import Key, Layout, Spec
 from thinwire.texts import option_texts, read_options
 
 
@@ -74,10 +74,10 @@ class BoundCodec:
             self.stages[0].inverse(y, x)
         return y
 
-    def begin(self, loss_scale: float, measured: bool) -> None:
-        """Tells the stages the loss scale of the gradients, and whether their exchange is measured."""
+    def begin(self, loss_scale: float, measured: bool, key: Key = Key(0, 0, 0)) -> None:
+        """Tells the stages the gradients' loss scale, whether their exchange is measured, and its key."""
         for stage in self.stages:
-            stage.loss_scale, stage.measured = loss_scale, measured
+            stage.loss_scale, stage.measured, stage.key = loss_scale, measured, key.shared
 
     def tallies(self) -> dict[str, dict[str, float]]:
         """What its stages counted in an exchange that was measured, by tensor and by name."""
@@ -175,6 +175,11 @@ class Codec:
     def learns(self) -> bool:
         """True if a stage learns from the means."""
         return any(stage.learns for stage in self.stages)
+
+    @cached_property
+    def draws_alike(self) -> bool:
+        """True if all ranks must draw the same random numbers: their seeds must be equal."""
+        return any(stage.draws_alike for stage in self.stages)
 
     @property
     def theta(self) -> float | None:
@@ -286,7 +291,8 @@ class Draft:
             raise CodecError(
                 f'codec "{self.text}": "{self._said}" learns from the mean, so it must be the first link'
             )
-        self._linear.append(stage)
+        both = self._linear[-1].with_behind(stage) if self._linear else None
+        self._linear[-1:] = [*self._linear[-1:], stage] if both is None else [both]
 
     def add_selecting(self, stage: SelectingStage) -> None:
         self._refuse_behind()

@@ -229,7 +229,7 @@ class BoundSample(BoundIdentity):
                 self._take(slices, x[piece])
 
     def _counts(self, slices: Slices) -> bool:
-        """Whether this mean is a sample: the first of a cycle carries what memory held back."""
+        """Whether this mean is a sample: the first of a cycle carries what error feedback held back."""
         known, stage = self.learner.known(slices), self.learner.stage
         first = "_used" not in known
         if first or bool(known["_used"]):
@@ -370,7 +370,7 @@ class BoundRefresh(BoundProject):
             )
 
     def _pieces(self, values: Tensor) -> Iterator[tuple[Slices, int, Tensor]]:
-        """Every tensor's slices, its d, and its piece of what is offered or agreed on."""
+        """Every tensor's slices, its d, and its piece of what is offered or shared."""
         return zip(self.learner.slices, self.widths, torch.split(values, self.sizes), strict=True)
 
 

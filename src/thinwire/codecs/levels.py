@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from thinwire.codecs.coder import Context, GatherPacker, Packer, Part
-from thinwire.errors import PlanError
+from thinwire.errors import CodecError, PlanError
 from thinwire.kernels.base import SumKernels
 from thinwire.kernels.sizes import ROW, digits_per_word
 from thinwire.tensors import Key, Layout
@@ -97,6 +100,23 @@ class Rows:
             self, segments=tuple(dataclasses.replace(s, offset=s.offset - base) for s in self.segments)
         )
 
+    def between(self, first: int, last: int) -> Rows:
+        """The rows of the elements first..last, counted end to end: both begin a granule, or are the end."""
+        return self.cut(self._row_of(first), self._row_of(last))
+
+    @property
+    def first_offset(self) -> int:
+        """Where the first element lies in the buffer."""
+        return self.segments[0].offset if self.segments else 0
+
+    def _row_of(self, element: int) -> int:
+        before = 0
+        for s in self.segments:
+            if element < before + s.numel:
+                return s.row + (element - before) // ROW
+            before += s.numel
+        return self.num_rows
+
     def _elements_before(self, row: int) -> int:
         return sum(min(s.numel, max(0, row - s.row) * ROW) for s in self.segments)
 
@@ -110,6 +130,10 @@ class Rows:
         """The two key words of every tensor, as int32."""
         words = [word for segment in self.segments for word in key.words(segment.name)]
         return torch.tensor(words, dtype=torch.int64).to(torch.int32)
+
+    def rounding_keys(self, key: Key, rounding: str) -> Tensor:
+        """The keys of draws; none where values go to the nearest level, which is how kernels know it."""
+        return self.key_words(key) if rounding == RANDOM else torch.empty(0, dtype=torch.int32)
 
 
 def read_block(text: str) -> int:
@@ -125,6 +149,49 @@ BLOCK_RULE = f'"layer", or a multiple of {ROW} elements'
 
 
 MAX_SUM = 65535  # owners add in 16 bits
+RANDOM, NEAREST = "random", "nearest"
+ROUNDINGS = (RANDOM, NEAREST)
+ROUNDING_RULE, STEP_RULE = '"random" or "nearest"', 'a positive number of standard deviations, or "off"'
+
+
+class Spaced(Protocol):
+    """What a coder has to say of its levels; `step` is in standard deviations of a block over all ranks."""
+
+    @property
+    def rounding(self) -> str: ...
+
+    @property
+    def step(self) -> float: ...
+
+    @property
+    def unbiased(self) -> bool: ...
+
+    @property
+    def scales(self) -> str: ...
+
+
+def check_step(name: str, coder: Spaced) -> None:
+    """Refuses a step that is none, or one beside scales that each rank has of its own."""
+    if not coder.step > 0:
+        raise CodecError(f"{name}: step={coder.step:g} must be positive; use step=off for a measured scale")
+    if math.isfinite(coder.step) and coder.scales == "own":
+        raise CodecError(
+            f"{name}: step= counts in a standard deviation that all ranks share: use scales=shared"
+        )
+
+
+def gain_of(coder: Spaced, top: int) -> float:
+    """E[y Q(y)] of a Gaussian of variance 1: what is left of it, to be divided out; 1 if it stays.
+
+    The nearest level is above k with probability P(y > (k + 1/2) step), and E[y; y > t] = phi(t). At random,
+    nothing is lost but what lies beyond the top level.
+    """
+    if not coder.unbiased or math.isinf(coder.step):
+        return 1.0
+    if coder.rounding == RANDOM:
+        return math.erf(top * coder.step / math.sqrt(2))
+    edges = [(level - 0.5) * coder.step for level in range(1, top + 1)]
+    return 2 * coder.step * sum(math.exp(-edge * edge / 2) / math.sqrt(2 * math.pi) for edge in edges)
 
 
 class Levels(ABC):
@@ -137,6 +204,8 @@ class Levels(ABC):
     kernels: SumKernels
     top: int
     granule_bytes: int
+    fixed_scale: float | None = None  # of values that come in units of sigma: nothing is measured
+    gain: float = 1.0  # what rounding leaves of the values, divided out when they are decoded
 
     @abstractmethod
     def cut(self, rows: Rows) -> Levels:
@@ -148,7 +217,7 @@ class Levels(ABC):
 
     @abstractmethod
     def draw(self, x: Tensor, steps: Tensor, key: Key, codes: Tensor) -> None:
-        """Rounds at random to levels and packs them."""
+        """Rounds to levels, at random or to the nearest, and packs them."""
 
     @abstractmethod
     def add(self, payloads: Tensor, sum_digits: int, words: Tensor) -> None:
@@ -172,7 +241,7 @@ class SharedPacker(Packer):
         self.name, self.levels, self.rows, self.context = name, levels, levels.rows, context
         self.granule_bytes = levels.granule_bytes
         self.num_granules = self.rows.num_granules
-        self.max_words = self.rows.num_scales
+        self.max_words = self.rows.num_scales if levels.fixed_scale is None else 0
         self.zero = levels.top * context.world
         self.sum_digits = digits_per_word(2 * self.zero + 1)
 
@@ -181,6 +250,19 @@ class SharedPacker(Packer):
             Part(SharedPacker(self.name, self.levels.cut(rows), self.context), first, last)
             for rows, first, last in self.rows.cuts(count)
         ]
+
+    def cut_points(self) -> list[int]:
+        granule = self.rows.granule_rows * ROW
+        ends = accumulate((s.numel for s in self.rows.segments), initial=0)
+        return [
+            first + at
+            for s, first in zip(self.rows.segments, ends, strict=False)
+            for at in range(0, s.numel, granule)
+        ]
+
+    def span(self, first: int, last: int) -> Packer:
+        rows = self.rows.between(first, last)
+        return SharedPacker(self.name, self.levels.cut(rows.moved(rows.first_offset)), self.context)
 
     def shards(self, count: int) -> list[Packer]:
         size = self.rows.num_rows // count
@@ -191,10 +273,11 @@ class SharedPacker(Packer):
         return SharedPacker(self.name, self.levels.cut(self.rows.moved(base)), self.context)
 
     def maxima(self, x: Tensor, words: Tensor) -> None:
-        self.levels.measure(x, words)
+        if self.max_words:
+            self.levels.measure(x, words)
 
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
-        self.levels.draw(x, shared.view(torch.float32) / self.levels.top, key, payload)
+        self.levels.draw(x, self._scales(shared) / self.levels.top, key, payload)
 
     def merged_bytes(self, num_granules: int) -> int:
         return -(-num_granules * self.rows.granule_rows // self.sum_digits) * ROW * 4
@@ -206,15 +289,20 @@ class SharedPacker(Packer):
         shards = sums.shape[0]
         rows_per_shard = -(-self.num_granules // shards) * self.rows.granule_rows
         words = sums.reshape(-1).view(torch.int32)
-        steps = shared.view(torch.float32) / self.zero
+        steps = self._scales(shared) / (self.levels.gain * self.zero)
         self.levels.kernels.decode_sum(
             words, shards, rows_per_shard, self.zero, self.sum_digits, self.rows.table, steps, x
         )
 
     def decode_local(self, payload: Tensor, shared: Tensor, x: Tensor) -> None:
-        self.levels.decode_local(
-            payload.unsqueeze(0), shared.view(1, -1).view(torch.float32) / self.levels.top, x
-        )
+        steps = self._scales(shared) / (self.levels.gain * self.levels.top)
+        self.levels.decode_local(payload.unsqueeze(0), steps.view(1, -1), x)
+
+    def _scales(self, shared: Tensor) -> Tensor:
+        """The scale of every block: agreed on, or the same everywhere."""
+        if self.levels.fixed_scale is None:
+            return shared.view(torch.float32)
+        return torch.full((self.rows.num_scales,), self.levels.fixed_scale, device=self.context.device)
 
 
 class OwnPacker(GatherPacker):

@@ -21,8 +21,8 @@ class Natural(Coder):
     """Natural compression: x = s 2^e (1 + m), 0 <= m < 1, becomes s 2^(e+1) with probability m, else s 2^e.
 
     The mantissa is dropped and the float's exponent rounded at random: no scale, no block, no division.
-    Unbiased, so no memory; E|Q(x) - x|^2 <= x^2 / 8. A number beyond all powers of two stays at the largest;
-    what is not finite becomes NaN.
+    Unbiased, so no error feedback; E|Q(x) - x|^2 <= x^2 / 8. A number beyond all powers of two stays at the
+    largest; what is not finite becomes NaN.
     Horvath et al., "Natural Compression for Distributed Deep Learning", MSML 2022.
     """
 

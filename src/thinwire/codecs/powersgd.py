@@ -28,7 +28,7 @@ class PowerSGD(LinearStage):
     3. the mean is P Y^T with Y = mean_i Y_i, and Q = Y starts the next step (warm start)
 
     The first Q is random and follows from the tensor's name. What a worker's own P Y_i^T does not hold is
-    kept back (memory "residual"). Products and orthonormalising add in one order (kernels/products): every
+    kept back (feedback "residual"). Products and orthonormalising add in one order (kernels/products): every
     rank has the same P and the same mean, whatever its CPU and its threads. `start`: steps that travel
     uncompressed before. `min_ratio`: matrices that do not shrink that much stay dense.
 
@@ -119,7 +119,7 @@ class BoundLowRank(BoundStage):
             self.learned.setdefault(name, {})["right"] = torch.where(gone, old, near_one(new))
 
     def _lefts(self, values: Tensor) -> list[Tensor]:
-        """Every tensor's P in what is offered or agreed on."""
+        """Every tensor's P in what is offered or shared."""
         return [own.view(-1, self.stage.rank) for own in torch.split(values, self.sizes)]
 
     def _matrix(self, x: Tensor, index: int) -> Tensor:

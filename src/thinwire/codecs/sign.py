@@ -137,7 +137,7 @@ class Sign(Coder):
     3. q_k = the number that belongs to bit_k; the mean over workers is the mean of their q
 
     A column is what has the same place in all rows of a tensor's matrix (dimension 0 times the rest): the
-    paper's blocks. Biased, so what is not sent is kept for the next step: memory "residual", p = g + e,
+    paper's blocks. Biased, so what is not sent is kept for the next step: feedback "residual", p = g + e,
     e = p - q. `start`: steps that travel uncompressed before. With "scaled", |p - q|^2 =
     (1 - |p|_1^2 / (n |p|^2)) |p|^2.
     Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from thinwire.codecs.coder import Builder, ChainLink, Coder, Context, Packer
-from thinwire.tensors import Layout, Spec
+from thinwire.tensors import Key, Layout, Spec
 
 # What stages have learnt, by tensor and by name: bases, samples. The same on all ranks, but for names that
 # begin with OWNED: those hold numbers on the tensor's owner and zeros elsewhere.
@@ -38,6 +38,7 @@ class Stage(ChainLink):
 
     fixed: ClassVar[bool] = False  # True: one orthonormal map for ever, so error feedback may live behind it
     learns: ClassVar[bool] = False  # True: it must see the mean gradient itself, so it must be the first link
+    draws_alike: ClassVar[bool] = False  # True: all ranks draw the same random numbers, from the same seed
 
     def phase(self, step: int, known: Mapping[str, Tensor] = NOTHING) -> str:
         """Which of its phases a step belongs to: a pure function, so that all ranks and all plans agree.
@@ -65,6 +66,10 @@ class LinearStage(Stage):
     @abstractmethod
     def bind(self, layout: Layout, context: Context, phase: str, learned: Learned) -> BoundStage:
         """Makes the tables for one lane in one phase. In a plan nothing is learnt; sizes must be right."""
+
+    def with_behind(self, stage: LinearStage) -> LinearStage | None:
+        """One stage that does what this one does and then `stage`, if there is one: a pass less."""
+        return None
 
     def join(self, builder: Builder) -> None:
         builder.add_linear(self)
@@ -113,6 +118,7 @@ class BoundStage(ABC):
     num_summands: int = 0  # float32 numbers that are added over all ranks before `forward`
     loss_scale: float = 1.0  # of the gradients at hand; what is learnt must not depend on it
     measured: bool = False  # whether somebody will ask for `tallies`
+    key: Key = Key(0, 0, 0).shared  # of the step at hand; the same on all ranks
 
     @property
     def by_parts(self) -> RangedStage | None:
@@ -152,7 +158,7 @@ class RangedStage(BoundStage):
 
     @abstractmethod
     def prepare(self, shared: Tensor) -> None:
-        """Takes what was agreed; the ranges follow."""
+        """Takes what all ranks share; the ranges follow."""
 
     @abstractmethod
     def forward_range(self, x: Tensor, y: Tensor, first: int, last: int) -> None:

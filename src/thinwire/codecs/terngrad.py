@@ -8,22 +8,29 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from thinwire.codecs.coder import Coder, Context, Merge, Packer, unit_size
+from thinwire.codecs.coder import Builder, Coder, Context, Merge, Packer, unit_size
 from thinwire.codecs.levels import (
     BLOCK_RULE,
+    RANDOM,
+    ROUNDING_RULE,
+    ROUNDINGS,
+    STEP_RULE,
     Levels,
     OwnPacker,
     Rows,
     SharedPacker,
+    check_step,
+    gain_of,
     max_world,
     read_block,
     show_block,
 )
+from thinwire.codecs.rotate import Normalize
 from thinwire.errors import CodecError
 from thinwire.kernels.base import TernaryKernels
 from thinwire.kernels.sizes import ROW
 from thinwire.tensors import Key, Layout
-from thinwire.texts import number_or_off, one_of, option, show_number_or_off
+from thinwire.texts import number_or_off, one_of, option, show_number_or_off, show_yes_or_no, yes_or_no
 
 MAX_WORLD = max_world(top=1)
 CUTS = 2.0  # a clip below so many standard deviations drops more than 1 % of a Gaussian's energy
@@ -43,7 +50,11 @@ class TernGrad(Coder):
 
     Unbiased but for what is clipped. A smaller c trades noise for bias: on a Gaussian |Q(g) - g|^2 is
     1.0 |g|^2 at c = 2.5 and 0.27 |g|^2 at c = 1, more than half of it what was cut off. That makes it a
-    contraction, so below c = 2 what is dropped is held back (memory "residual").
+    contraction, so below c = 2 what is dropped is held back (feedback "residual").
+
+    Beyond the paper: rounding="nearest" takes t_k = sign(g_k) where |g_k| > s / 2. `step` replaces clip and
+    scaler: s is so many standard deviations (around 0) of the block over all ranks (rotate.Normalize), what
+    rounding takes away from a Gaussian is divided out (`unbiased`), and nothing is held back.
     """
 
     clip: float = option(2.5, number_or_off, 'a positive number, or "off"', show_number_or_off)
@@ -51,6 +62,9 @@ class TernGrad(Coder):
     scales: str = option("shared", one_of("shared", "own"), '"shared" or "own"')
     block: int = option(0, read_block, BLOCK_RULE, show_block)
     wire: str = option("base3", one_of("base3", "2bit"), '"base3" or "2bit"')
+    rounding: str = option(RANDOM, one_of(*ROUNDINGS), ROUNDING_RULE)
+    step: float = option(math.inf, number_or_off, STEP_RULE, show_number_or_off)
+    unbiased: bool = option(True, yes_or_no, '"on" or "off"', show_yes_or_no)
 
     def __post_init__(self) -> None:
         if not self.clip > 0:
@@ -61,10 +75,21 @@ class TernGrad(Coder):
             raise CodecError(
                 "terngrad: scaler=sigma is c*sigma, so it needs clip; use scaler=max with clip=off"
             )
+        check_step("terngrad", self)
 
     @property
     def feedback(self) -> str:
-        return "residual" if self.clip < CUTS else "none"
+        return "residual" if self.clip < CUTS and not self.fixed else "none"
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the scale is a number of standard deviations, so that values come normalized."""
+        return math.isfinite(self.step)
+
+    def join(self, builder: Builder) -> None:
+        if self.fixed:
+            builder.add_linear(Normalize(self.block))
+        builder.end_with(self)
 
     @property
     def merge(self) -> Merge:
@@ -77,8 +102,8 @@ class TernGrad(Coder):
 
     def bind(self, layout: Layout, context: Context) -> Packer:
         def levels(part: Layout) -> TernaryLevels:
-            rows = Rows.of(part, self.digits, self.block)
-            limits = torch.empty(rows.num_scales, dtype=torch.float32, device=context.device)
+            rows = Rows.of(part, self.digits, 0 if self.fixed else self.block)
+            limits = torch.full((rows.num_scales,), math.inf, device=context.device)
             return TernaryLevels(self, rows, limits, context.kernels.ternary)
 
         if self.scales == "shared":
@@ -96,6 +121,8 @@ class TernaryLevels(Levels):
     def __init__(self, coder: TernGrad, rows: Rows, limits: Tensor, kernels: TernaryKernels) -> None:
         self.coder, self.rows, self.limits, self.kernels = coder, rows, limits, kernels
         self.digits = coder.digits
+        if coder.fixed:
+            self.fixed_scale, self.gain = coder.step, gain_of(coder, self.top)
 
     def cut(self, rows: Rows) -> Levels:
         return TernaryLevels(self.coder, rows, self.limits, self.kernels)
@@ -105,7 +132,7 @@ class TernaryLevels(Levels):
         self.kernels.scales(x, self.rows.table, self.coder.clip, scaler_is_limit, words, self.limits)
 
     def draw(self, x: Tensor, steps: Tensor, key: Key, codes: Tensor) -> None:
-        keys = self.rows.key_words(key)
+        keys = self.rows.rounding_keys(key, self.coder.rounding)
         self.kernels.encode(x, self.rows.table, keys, steps, self.limits, self.digits, codes)
 
     def add(self, payloads: Tensor, sum_digits: int, words: Tensor) -> None:

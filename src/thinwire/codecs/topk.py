@@ -41,8 +41,8 @@ class TopK(SelectingStage):
 
     Behind `fourier` an element is a frequency, a pair of numbers, and |x| is the length of the pair.
 
-    ||x - topk(x)||^2 <= (1 - k/n) ||x||^2: biased, so what is left out is held back (memory "residual"). With
-    `drop` it is never more than drop * ||x||^2. `start`: steps that travel uncompressed before.
+    ||x - topk(x)||^2 <= (1 - k/n) ||x||^2: biased, so what is left out is held back (feedback "residual").
+    With `drop` it is never more than drop * ||x||^2. `start`: steps that travel uncompressed before.
     """
 
     feedback = "residual"
@@ -164,7 +164,7 @@ class TopKPacker(GatherPacker):
             chosen.append(replace(spec, shape=(self.num_values - first,), dtype=torch.float32))
         self.table = torch.tensor(runs, dtype=torch.int64).flatten()
         self.index_bytes, self.aligned_bytes = end, aligned(end)
-        # as if alone: values travel undivided, so that what is sent is exactly what is taken from the memory
+        # as if alone: values travel undivided, so that exactly what is sent leaves the residual
         self.inner = coder.bind(Layout.packed(chosen), replace(context, world=1, rank=0))
         self.values_end = self.aligned_bytes + self.inner.num_granules * self.inner.granule_bytes
         self.used_bytes = self.values_end + 4 * self.inner.max_words
@@ -216,12 +216,12 @@ WARM_UP_RATIOS = (0.25, 0.063, 0.015, 0.004, 0.001)
 
 @dataclass(frozen=True)
 class DGC(SelectingStage):
-    """Top-k of the accumulated, momentum-corrected gradient (memory "momentum"):
+    """Top-k of the accumulated, momentum-corrected gradient (feedback "momentum"):
 
     1. in the first `warmup` steps, in five equal parts, .25 .063 .015 .004 .001 of the elements are kept, but
        never less than `ratio`; then `ratio` of them
     2. before all that, `start` steps travel uncompressed; nothing is masked then
-    3. the rest is top-k; the memory corrects momentum, masks and clips: feedback="momentum:0.9,clip=1"
+    3. the rest is top-k; error feedback corrects momentum, masks and clips: feedback="momentum:0.9,clip=1"
 
     The optimizer must not apply momentum again: see `Compressor.check_optimizer`. The paper warms up for 5
     epochs (of about 90). Lin et al., "Deep Gradient Compression", ICLR 2018.

@@ -123,11 +123,11 @@ class TwoPhasePacker(Packer):
     def moved(self, base: int) -> Packer:
         return TwoPhasePacker(self.coder, [replace(s, offset=s.offset - base) for s in self.shares])
 
-    def encode(self, x: Tensor, agreed: Tensor, key: Key, payload: Tensor) -> None:
+    def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         for row, part in zip(self.rows, payload.view(len(self.rows), -1), strict=True):
             part[row.granule_bytes :] = 0
             if row.granule_bytes:
-                row.encode(x, agreed, key, part)
+                row.encode(x, shared, key, part)
 
     def tallies(self) -> dict[str, dict[str, float]]:
         """Of all rows together: a tensor has shares in many of them."""
@@ -140,15 +140,15 @@ class TwoPhasePacker(Packer):
     def merged_bytes(self, num_granules: int) -> int:
         return num_granules * self.granule_bytes
 
-    def merge(self, payloads: Tensor, agreed: Tensor, sums: Tensor) -> None:
+    def merge(self, payloads: Tensor, shared: Tensor, sums: Tensor) -> None:
         raise NotImplementedError("an owner needs its error feedback and a key to encode again")
 
-    def decode(self, sums: Tensor, agreed: Tensor, x: Tensor) -> None:
+    def decode(self, sums: Tensor, shared: Tensor, x: Tensor) -> None:
         for row, part in zip(self.rows, sums, strict=True):
-            row.decode_local(part, agreed, x)
+            row.decode_local(part, shared, x)
 
-    def decode_local(self, payload: Tensor, agreed: Tensor, x: Tensor) -> None:
-        self.decode(payload.view(len(self.rows), -1), agreed, x)
+    def decode_local(self, payload: Tensor, shared: Tensor, x: Tensor) -> None:
+        self.decode(payload.view(len(self.rows), -1), shared, x)
 
     @cached_property
     def owned(self) -> GatherPacker:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,7 @@ from thinwire.clock import COMPARE, PREPARE, Clock
 from thinwire.codecs.coder import Context
 from thinwire.codecs.stage import Learned
 from thinwire.exchange.in_flight import InFlight, InFlightByChunks, LaneFeedback, LaneStep
-from thinwire.exchange.pending import gradients_held, pending_gradients
+from thinwire.exchange.pending import pending_gradients, released_gradients
 from thinwire.exchange.statistics import ERROR_EVERY, Statistics
 from thinwire.feedback.base import ErrorFeedback, is_finite
 from thinwire.feedback.residual import OWNER, PENDING, PendingResidual
@@ -90,18 +91,18 @@ class Engine:
         self._lanes: dict[tuple[Layout, float, tuple[str, ...]], list[Lane]] = {}
         self._level_decided = False  # for this step
         self._at_level = plan, 1.0, plan  # a plan, a compression level, and the plan at that level
-        self.compare_digests(plan.digest, "plans (codec, model, world size or version)")
+        self.compare_digests(self._digest(plan), "plans (codec, model, world size, version or seed)")
 
     def exchange(self, bucket: Bucket) -> None:
         """Replaces the gradients in a bucket by their means over all ranks.
 
-        x       = memory.before(g)            what was held back joins in
-        agreed  = sum, max over ranks of x    what all ranks share BEFORE encoding: a basis, a scale
-        payload = encode(x, agreed)           local, pure, its size known before any data existed
-        kept    = x - decode_own(payload)     what was not sent, found out while the payload travels
-        mean    = decode(merged payloads)     parts overlap each other
+        x       = feedback.before(g)             what was held back joins
+        shared  = sum, max over ranks of x       what all ranks share BEFORE encoding: a basis, a scale
+        payload = encode(x, shared)              local and pure; its size was known before any data existed
+        kept    = x - reconstruction(payload)    what was not sent, computed while the payload travels
+        mean    = decode(merged payloads)        chunks overlap each other
 
-        All of a step is believed at its end (`end_step`), if every mean in it is finite.
+        A step commits at its end (`end_step`), if every mean in it is finite.
         """
         self.clock.current = PREPARE
         if self.plan.schedule is not None and not self._level_decided:
@@ -130,7 +131,7 @@ class Engine:
         `group`: the plan is for other ranks, who exchange from then on.
         What was learnt belonged to the old plan: phases and bases of the new one begin anew.
         """
-        self.compare_digests(plan.digest, "plans (what auto has decided on)")
+        self.compare_digests(self._digest(plan), "plans (what auto has decided on)")
         held = pending_gradients(self.plan, self.context, self.feedbacks, self.finite_steps, self.learned)
         for name, gradient in held.items():
             self.pending_residual.put(name, gradient)
@@ -157,18 +158,11 @@ class Engine:
         self.statistics.forget_lanes()
 
     def release_owners(self) -> None:
-        """After loading a gathered state: what owners held of tensors that have no owners here is pending.
-
-        Every rank was given all of it, so that the mean over the ranks is what the owners held.
-        """
-        held = self.feedbacks[OWNER].buffers.committed if OWNER in self.feedbacks else {}
-        specs = [e.spec for e in self.plan.entries if e.spec.name in held and not e.reencodes]
-        layout = Layout.packed(specs)
-        for lane in self.plan.lanes(layout, self.context, self.finite_steps, self.learned) if specs else ():
-            x = gradients_held(lane, self.feedbacks[OWNER], layout.numel)
-            for piece in lane.layout.pieces():
-                self.pending_residual.put(piece.name, x[piece.where].clone())
-                del held[piece.name]
+        """After loading a gathered state: what owners held of tensors that have no owners here is pending."""
+        if OWNER in self.feedbacks:
+            held = released_gradients(self.plan, self.context, self.feedbacks[OWNER], self.finite_steps)
+            for name, gradient in held.items():
+                self.pending_residual.put(name, gradient)
 
     def pass_step(self, layouts: Sequence[Layout]) -> None:
         """A step whose buckets went another way, as they are: it is counted like an exchange."""
@@ -179,7 +173,7 @@ class Engine:
         self.end_step()
 
     def end_step(self) -> None:
-        """All buckets of a step have been exchanged: its memories and lessons are believed, or none of them.
+        """All buckets of a step have been exchanged: its error feedback and lessons commit, or none of them.
 
         The means have the same bits on all ranks, so all ranks decide alike. A step with a mean that is not
         finite is one that GradScaler skips: nothing of it is applied, so nothing of it may be taken as sent.
@@ -209,7 +203,7 @@ class Engine:
             self._unfinite.add(Layout((), ()))
 
     def take_back(self, layout: Layout, finite: bool) -> None:
-        """The means of a bucket of this step were replaced: nothing of its exchange is believed.
+        """The means of a bucket of this step were replaced: nothing of its exchange is committed.
 
         `finite`: whether what took their place is.
         """
@@ -225,6 +219,12 @@ class Engine:
             compare_digests(self.group, digest, what, self.context.device)
         self.clock.current = PREPARE
 
+    def _digest(self, plan: Plan) -> bytes:
+        """Of a plan, and of the seed where all ranks must draw alike to decode alike."""
+        if not any(entry.codec.draws_alike for entry in plan.entries):
+            return plan.digest
+        return hashlib.blake2b(plan.digest + str(self.seed).encode(), digest_size=32).digest()
+
     def observations(self) -> list[Observation]:
         """What every rank has observed since the last step; collective."""
         mine = self.scheduler.pending.record(self.context.device)
@@ -234,18 +234,18 @@ class Engine:
         return read_records(records)
 
     def feedback_for(self, text: str) -> ErrorFeedback:
-        """The memory of all tensors whose plan says so; made when it is first asked for."""
+        """The error feedback of all tensors whose plan says so; made when it is first asked for."""
         if text not in self.feedbacks:
             self.feedbacks[text] = make_feedback(text, self.group.size)
         return self.feedbacks[text]
 
     def set_rates(self, rates: Mapping[str, float]) -> None:
-        """The learning rate of every tensor in the step under way, for memories that go by them."""
+        """The learning rate of every tensor in the step under way, for error feedback that needs them."""
         for feedback in self.feedbacks.values():
             feedback.rates = rates
 
     def set_norm(self, norm: float) -> None:
-        """The norm of this rank's whole gradient in the step under way, for memories that go by it."""
+        """The norm of this rank's whole gradient in the step under way, for error feedback that needs it."""
         for feedback in self.feedbacks.values():
             feedback.norm = norm
 
@@ -256,7 +256,7 @@ class Engine:
 
     @property
     def buffer_bytes(self) -> int:
-        """What the exchange itself takes besides memories: buffers that are used again."""
+        """What the exchange itself takes besides error feedback: buffers that are used again."""
         return self._transport.scratch.nbytes
 
     def _decide_level(self) -> None:
@@ -264,7 +264,7 @@ class Engine:
         told = self.observations() if self.scheduler.listens else [Observation()]
         self.clock.current = COMPARE  # if they disagree all ranks know it, and all raise
         if self.scheduler.decide(told, self.group.global_rank, self.step):
-            self._lanes.clear()  # gentle lanes hold large buffers
+            self._lanes.clear()  # near-lossless lanes hold large buffers
             self.statistics.forget_lanes()
         self.clock.current = PREPARE
         self._level_decided = True

@@ -97,7 +97,7 @@ class InFlight:
         self.shared: Tensor  # the words that all ranks encode under
         self.finite = True
         self.reconstruction: Tensor | None = None  # of the payloads, as gradients
-        self.bound.begin(self.feedback.loss_scale, self.feedback.statistics is not None)
+        self.bound.begin(self.feedback.loss_scale, self.feedback.statistics is not None, load.key)
         if self.holds and not self.bound.fixed:
             self.feedback.join(load.x, self.lane.layout.pieces())
 

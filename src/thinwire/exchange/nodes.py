@@ -138,7 +138,7 @@ class SharedNode(Node):
             self.group.broadcast(bucket.buffer).wait()
 
     def end_step(self, engine: Engine) -> None:
-        """Whether a step is believed, and how strong it was, is decided by leaders; all know it."""
+        """Leaders decide whether a step commits, and at which compression level; all know it."""
         step, self._heard = engine.step, False
         engine.end_step()
         if not (engine.plan.remembers or self._owes) and engine.plan.schedule is None:

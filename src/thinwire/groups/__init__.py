@@ -1,1 +1,1 @@
-"""Groups: the only door to the network for gradients."""
+"""Groups: the only way to the network for gradients."""

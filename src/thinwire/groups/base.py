@@ -62,7 +62,7 @@ class Group(ABC):
         return rank
 
     def connect(self) -> None:  # noqa: B027  most groups are born connected
-        """Finds the other ranks; before this only `rank`, `size`, `confess` and `close` mean something."""
+        """Finds the other ranks. Before, only `rank`, `size`, `report_failure` and `close` mean something."""
 
     def announce(self, what: str) -> None:  # noqa: B027  ranks of one process call what the process calls
         """This rank calls something that every rank must call before its next exchange."""

@@ -111,7 +111,7 @@ class Hierarchy:
         return self.group.part(range(first, first + self.per_node), inside=True)
 
     def leaders(self) -> Group:
-        """The leaders of all nodes; collective among them. Others get a seat in the audience."""
+        """The leaders of all nodes; collective among them. Others only listen."""
         if self.per_node == 1:
             return self.group
         if not self.leads:

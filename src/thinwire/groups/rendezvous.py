@@ -77,11 +77,11 @@ _ANSWER_S = (
 
 
 class Rendezvous:
-    """The n-th meeting of the ranks of a process group; every rank brings a card.
+    """The n-th rendezvous of the ranks of a process group; every rank brings its peer info.
 
     1. The name is this rank's own count in the store: torch's names for groups that not all ranks make depend
        on how many groups this rank happens to have.
-    2. `attend` lays this rank's card into the store and waits for all others.
+    2. `attend` puts this rank's peer info into the store and waits for all others.
     3. The first whose time is up says who is missing. All who came hear it before anybody leaves: with rank 0
        the store would go, and who came last would blame rank 0.
     4. A rank that cannot come says why (`decline`), so that nobody waits for it.

@@ -181,7 +181,7 @@ class TorchGroup(Collectives):
 
     def report_failure(self, failure: FailureReport) -> Mapping[int, FailureReport | None]:
         self._over = True
-        self.abort()  # peers that wait for this rank fail now, and confess too
+        self.abort()  # peers that wait for this rank fail now, and report too
         if self._witness is None:
             self._rendezvous.decline(failure)
             return {self.rank: failure}

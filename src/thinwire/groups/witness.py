@@ -147,11 +147,11 @@ def _in_collective_with(frame: FrameType, rank: int) -> bool:
 
 
 TEXT_MAX = 600
-LETTER_MAX = 8192  # bytes of a confession; json makes at most 6 of a character
+LETTER_MAX = 8192  # bytes of a failure report; json makes at most 6 of a character
 GRACE_S = 1.0  # once somebody is found at fault the others have so long to say something too
 CONNECT_S = 2.0  # for each address of a peer
 GLANCE_S = 1.0  # between two looks at what this rank does while a peer waits for its call
-_CALL = "call"  # instead of an operation: a letter that is no confession
+_CALL = "call"  # instead of an operation: a message that is no failure report
 
 
 class Witness:
@@ -170,7 +170,9 @@ class Witness:
         self.heard: Callable[[], None] = lambda: None
         self._sockets = dict(sockets)
         self._unread: dict[int, bytes] = dict.fromkeys(self._sockets, b"")
-        self._found: dict[int, FailureReport | None] = {}  # by peer: its first confession, or that it is gone
+        self._found: dict[
+            int, FailureReport | None
+        ] = {}  # by peer: its first failure report, or that it is gone
         self.news = threading.Condition(threading.RLock())  # guards all of this, and the roll
         self._bell, self._ear = socket.socketpair()  # wakes the thread
         for connection in self._sockets.values():
@@ -282,7 +284,7 @@ class Witness:
 
 
 class Listener:
-    """Where peers knock when a witness is made; who does not know the token of its card is not let in."""
+    """Where peers knock when a witness is made; who does not know the token of its peer info is refused."""
 
     def __init__(self, towards: str | None) -> None:
         self._listener = socket.create_server(("", 0), backlog=socket.SOMAXCONN)

@@ -85,7 +85,7 @@ class BucketQueue:
         layout, news = self._layout(parameters)
         bucket = Bucket(buffer, layout, self._loss_scale() if self._loss_scale else 1.0)
         plan, auto = self.plan, self.auto
-        rates = None if self._optimizer.settled and not plan.uses_rates else self._optimizer.rates(plan)
+        rates = None if self._optimizer.checked and not plan.uses_rates else self._optimizer.rates(plan)
         ready = self._stream.mark() if buffer.is_cuda else None
         raw = None if auto is None else RawGradients.of(buffer, () if shadowing else views, parameters)
 

@@ -64,7 +64,7 @@ class Compressor(Exchanger):
 
     @property
     def decided(self) -> bool:
-        """Whether the codec is settled: always, but for the first steps of an auto run."""
+        """Whether the codec is decided: always, but for the first steps of an auto run."""
         return self.auto is None or self.auto.decided
 
     def wait(self) -> None:

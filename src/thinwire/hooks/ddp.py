@@ -31,7 +31,12 @@ from thinwire.texts import FORMER, read_hierarchy, split_options
 # No `from __future__ import annotations` here: DDP compares the annotations of a hook with the real classes.
 CodecChoice = CodecLike | Mapping[str, CodecLike]
 _OF_FSDP2 = ("weights", "keep_weights", "replicate_group", "inside")
-_OF_A_CODEC = ("feedback", "route", "schedule")  # what belongs to a codec, and auto chooses with it
+_OF_A_CODEC = (
+    "feedback",
+    "route",
+    "schedule",
+    "sensitive",
+)  # of a codec; auto chooses them
 Hook = Callable[[Compressor, GradBucket], torch.futures.Future[torch.Tensor]]
 
 
@@ -118,6 +123,7 @@ def compress(
     schedule: str | None = None,
     keep_dense: str | Iterable[str] = KEEP_DENSE,
     min_numel: int = MIN_NUMEL,
+    sensitive: CodecLike | None = None,
     seed: int = 0,
     grad_scaler: torch.amp.GradScaler | None = None,
     link: Link | None = None,
@@ -147,6 +153,7 @@ def compress(
       others and without one; docs/how-to/auto.md.
     - `keep_dense`: which tensors stay dense unless a pattern other than "*" names them: any of "vector"
       (norms, biases), "small", "embedding", "last" (layer). `min_numel`: below so many elements is small.
+    - `sensitive`: a codec for these tensors instead of dense, for example "qsgd:8".
     - `feedback`: error feedback, which holds back what is not sent: "none", "residual", "momentum" (DGC's;
       with options: "momentum:0.9,nesterov=on"), "ef21". None: the one that the codec asks for.
     - `route`: how payloads travel and merge: "allreduce", "allgather" or "sharded". None: the codec's.
@@ -191,9 +198,7 @@ def compress(
             f"compress takes a DistributedDataParallel or FSDP2 model, not {type(model).__name__}: wrap it "
             "first, model = DistributedDataParallel(net)"
         )
-    for name in _OF_FSDP2:
-        if options.pop(name):
-            raise PlanError(f"{name}= is for FSDP2 models, and DDP keeps whole weights: leave it out")
+    _refuse_of_fsdp2(options)
     own = model.device if isinstance(model.device, torch.device) else next(model.parameters()).device
     state, comm_hook = ddp_hook(codec, model=model, process_group=model.process_group, device=own, **options)
     try:
@@ -215,6 +220,13 @@ def _is_sharded(model: Any) -> bool:
     from thinwire.hooks.fsdp_units import is_sharded
 
     return is_sharded(model)
+
+
+def _refuse_of_fsdp2(options: dict[str, Any]) -> None:
+    """Takes out what only FSDP2 models have."""
+    for name in _OF_FSDP2:
+        if options.pop(name):
+            raise PlanError(f"{name}= is for FSDP2 models, and DDP keeps whole weights: leave it out")
 
 
 def _uncompiled(model: Any) -> Any:
@@ -272,7 +284,8 @@ def _policy(codec: CodecChoice, options: dict[str, Any]) -> tuple[Policy, dict[s
     scaler = rest.pop("grad_scaler", None)
     if scaler is not None:
         rest["loss_scale"] = scaler.get_scale
-    return Policy.of(codec, keep_dense, min_numel, rest.pop("total_steps", None)), rest
+    total_steps, sensitive = rest.pop("total_steps", None), rest.pop("sensitive", None)
+    return Policy.of(codec, keep_dense, min_numel, total_steps, sensitive), rest
 
 
 def _group(process_group: dist.ProcessGroup | None, link: Link | None) -> Group:

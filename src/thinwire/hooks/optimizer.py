@@ -41,7 +41,7 @@ class LearningRates:
 
 def refuse_unknown_rates() -> None:
     raise PlanError(
-        f"a memory with lr=on goes by the learning rate, and no optimizer is known: {RATES_WAY_OUT}, "
+        f"error feedback with lr=on needs the learning rate, and no optimizer is known: {RATES_WAY_OUT}, "
         "once, before training"
     )
 
@@ -53,7 +53,7 @@ WAY_OUT = (
 
 
 def corrected(plan: Plan) -> dict[str, MomentumOptions]:
-    """The tensors whose memory applies momentum, and how it does."""
+    """The tensors whose error feedback applies momentum, and how it does."""
     return {
         entry.spec.name: feedback_options(entry.feedback)
         for entry in plan.entries
@@ -62,14 +62,14 @@ def corrected(plan: Plan) -> dict[str, MomentumOptions]:
 
 
 def refuse_second_momentum(optimizer: Optimizer, names: Mapping[int, str], applied: Collection[str]) -> None:
-    """Raises if the optimizer would apply momentum to a tensor whose memory applies it already."""
+    """Raises if the optimizer would apply momentum to a tensor whose error feedback applies it already."""
     for group in optimizer.param_groups:
         what = _momentum(group)
         twice = [names[id(p)] for p in group["params"] if names.get(id(p)) in applied]
         if what and twice:
             more = f" and {len(twice) - 1} more" if len(twice) > 1 else ""
             raise PlanError(
-                f'momentum would be applied twice to {twice[0]}{more}: memory "momentum" applies it before '
+                f'momentum would be applied twice to {twice[0]}{more}: feedback "momentum" applies it before '
                 f"selecting, and {type(optimizer).__name__} has {what}: {WAY_OUT}"
             )
 
@@ -77,7 +77,7 @@ def refuse_second_momentum(optimizer: Optimizer, names: Mapping[int, str], appli
 def split_groups(
     parameters: Iterable[Tensor], names: Mapping[int, str], applied: Collection[str], momentum: float
 ) -> list[dict[str, Any]]:
-    """Parameter groups for SGD: momentum for all tensors but those whose memory applies it."""
+    """Parameter groups for SGD: momentum for all tensors but those whose error feedback applies it."""
     everything = list(parameters)
     here = [p for p in everything if names.get(id(p)) in applied]
     elsewhere = [p for p in everything if names.get(id(p)) not in applied]
@@ -87,8 +87,8 @@ def split_groups(
 
 def warn_unchecked() -> None:
     warnings.warn(
-        "the optimizer must not apply momentum to tensors whose memory does (dgc), and nobody looked whether "
-        "it does: call compressor.check_optimizer(optimizer) once, before training",
+        "the optimizer must not apply momentum to tensors whose error feedback does (dgc), and nobody looked "
+        "whether it does: call compressor.check_optimizer(optimizer) once, before training",
         stacklevel=2,
     )
 
@@ -106,7 +106,7 @@ KEY = "decay_momentum"  # in the optimizer's state, so that optimizer.state_dict
 class DecayMomentum:
     """Momentum SGD with decay l is b = m b + (g + l w); w = w - lr b. By linearity b is a sum of two,
 
-        b_g = m b_g + g     which the memory makes, and which is sent
+        b_g = m b_g + g     which error feedback makes, and which is sent
         c   = m c + l w     which has the same bits on every rank, because w has: nothing needs to be sent
 
     SGD without momentum adds l w to the gradient by itself. Before every step of an optimizer that is an SGD,
@@ -127,7 +127,7 @@ class DecayMomentum:
         self.remove = weakref.finalize(self, handle.remove)
 
     def watch(self, parameters: Iterable[Tensor], options: Mapping[int, MomentumOptions]) -> None:
-        """Decay of these parameters gets the momentum of their memory; options by id, of some of them."""
+        """Decay of these parameters gets the momentum of their feedback; options by id, of some of them."""
         for p in parameters:
             if id(p) in options:
                 self._watched[id(p)] = weakref.ref(p), options[id(p)]
@@ -211,7 +211,7 @@ class KnownOptimizer:
         self._names = names
         self._decay: DecayMomentum | None = None
         self._rates: LearningRates | None = None
-        self.settled = False  # somebody looked whether the optimizer applies momentum again
+        self.checked = False  # somebody looked whether the optimizer applies momentum again
 
     def check_own(self, optimizer: Optimizer, plan: Plan) -> None:
         """As `check`; raises too if the optimizer updates nothing of this model."""
@@ -229,19 +229,19 @@ class KnownOptimizer:
         self._settle((p for group in optimizer.param_groups for p in group["params"]), plan)
 
     def param_groups(self, parameters: Iterable[Tensor], plan: Plan, momentum: float) -> list[dict[str, Any]]:
-        """Groups for SGD: no momentum where the memory applies it."""
+        """Groups for SGD: no momentum where error feedback applies it."""
         everything = list(parameters)
         self._settle(everything, plan)
         return split_groups(everything, self._names, corrected(plan), momentum)
 
     def follow(self, other: KnownOptimizer) -> None:
         """Takes what another one knows: workers in one process have one optimizer."""
-        self._rates, self.settled = other._rates, True
+        self._rates, self.checked = other._rates, True
 
     def rates(self, plan: Plan) -> dict[str, float]:
-        """The learning rates of the step at hand, if a memory goes by them; warns once if nobody looked."""
-        if not self.settled:
-            self.settled = True
+        """The learning rates of this step, if error feedback needs them; warns once if nobody looked."""
+        if not self.checked:
+            self.checked = True
             if corrected(plan):
                 warn_unchecked()
         if not plan.uses_rates:
@@ -257,7 +257,7 @@ class KnownOptimizer:
 
     def _settle(self, parameters: Iterable[Tensor], plan: Plan) -> None:
         """Somebody has seen to the momentum of these parameters: decay must have it as well."""
-        self.settled = True
+        self.checked = True
         by_name = corrected(plan)
         if by_name:
             self._decay = self._decay or DecayMomentum()

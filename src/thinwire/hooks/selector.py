@@ -66,7 +66,7 @@ class Safeguard:
 
     1. the raw gradients are put back, divided by N and added up by an all-reduce of all workers, as DDP does
     2. if that mean is not finite either, some rank's gradients are not: it stays, nobody is to blame
-    3. else it takes the place of the other one, nothing of that exchange is believed, and the codec is at
+    3. else it takes the place of the other one, nothing of that exchange is committed, and the codec is at
        fault; unless something left of a codec before it had joined: then that is dropped, for good
 
     The means have the same bits on all ranks, so all of them send again, and blame the same.
@@ -125,7 +125,7 @@ class AutoSelector:
 
     @property
     def decided(self) -> bool:
-        """Whether the codec is settled."""
+        """Whether the codec is decided."""
         return self.autotuner.decided
 
     @property

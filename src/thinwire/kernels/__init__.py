@@ -1,4 +1,4 @@
-"""The only door to native code: picks native or reference kernels; both give the same bits."""
+"""The only importer of native code: picks native or reference kernels; both give the same bits."""
 
 from __future__ import annotations
 

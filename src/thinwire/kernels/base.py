@@ -172,6 +172,18 @@ class FourierKernels(Protocol):
     ) -> None: ...
 
 
+class HadamardKernels(Protocol):
+    """Tensors are flat; `table` has six columns (csrc/hadamard.h); results are written in place."""
+
+    def forward(
+        self, x: Tensor, table: Tensor, keys: Tensor, factors: Tensor, size: int, y: Tensor, /
+    ) -> None: ...
+
+    def inverse(
+        self, y: Tensor, table: Tensor, keys: Tensor, factors: Tensor, size: int, x: Tensor, /
+    ) -> None: ...
+
+
 @dataclass(frozen=True)
 class Kernels:
     """A named set of kernels. `name` is "reference" or "cpu-<instruction set>"."""
@@ -184,3 +196,4 @@ class Kernels:
     rangefloat: RangefloatKernels
     products: ProductsKernels
     fourier: FourierKernels
+    hadamard: HadamardKernels

@@ -12,7 +12,7 @@ import torch
 
 from thinwire.errors import CodecError
 from thinwire.kernels.base import Kernels
-from thinwire.kernels.reference import fourier, qsgd, rangefloat, sign, ternary, topk
+from thinwire.kernels.reference import fourier, hadamard, qsgd, rangefloat, sign, ternary, topk
 from thinwire.kernels.reference import linalg as products
 
 BEST = "THINWIRE_KERNELS"  # a variable of the environment: no faster kernels than these are used
@@ -49,6 +49,7 @@ def backends() -> dict[str, Kernels]:
                 rangefloat=native.Rangefloat(isa),
                 products=native.Products(isa),
                 fourier=native.Fourier(isa),
+                hadamard=native.Hadamard(isa),
             )
     found["reference"] = Kernels(
         "reference",
@@ -59,6 +60,7 @@ def backends() -> dict[str, Kernels]:
         rangefloat=rangefloat,
         products=products,
         fourier=fourier,
+        hadamard=hadamard,
     )
     best = os.environ.get(BEST)
     if best is None or len(found) == 1:  # the reference is slower than any that could be named

@@ -1,4 +1,4 @@
-"""The wire: exact traffic of a codec, from thinwire's own plans. The model's only door to the core."""
+"""The wire: exact traffic of a codec, from thinwire's own plans. The model's only way into the core."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from thinwire.perf.collectives import (
     Traffic,
 )
 from thinwire.perf.network import EMBEDDING, LAST, Bucket, Layer
-from thinwire.plans.lane import Lane
-from thinwire.plans.plan import HORIZON, Plan, dry_context
+from thinwire.plans.lane import Lane, dry_context
+from thinwire.plans.plan import HORIZON, Plan
 from thinwire.plans.policy import Model, Policy
 from thinwire.routes import Route
 from thinwire.tensors import Layout, Spec

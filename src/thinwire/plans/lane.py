@@ -8,12 +8,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
 
+import torch
+
 from thinwire.codecs.codec import BoundCodec, Codec
 from thinwire.codecs.coder import Context, Merge, Packer, Part, cut
 from thinwire.codecs.stage import Learned
 from thinwire.feedback.table import whole_tensors
 from thinwire.groups.base import all_reduce_max_bytes, broadcast_bytes
 from thinwire.groups.collectives import mean_bytes, ordered_bytes
+from thinwire.kernels import backends
 from thinwire.routes import Route
 from thinwire.tensors import Layout, Piece
 
@@ -173,3 +176,8 @@ def node_bytes(bucket: Layout, place: int, per_node: int) -> int:
     itemsize = bucket.specs[0].dtype.itemsize
     returned = broadcast_bytes(bucket.numel * itemsize, place, per_node)
     return mean_bytes(bucket.numel, itemsize, per_node) + returned
+
+
+def dry_context(world: int) -> Context:
+    """A context for computing sizes only."""
+    return Context(world, 0, torch.device("cpu"), backends()["reference"])

@@ -19,8 +19,16 @@ from thinwire.deprecated import FormerAttribute, former_arguments
 from thinwire.errors import PlanError
 from thinwire.feedback.table import exact_mean, feedback_text, uses_norm, uses_rates
 from thinwire.groups.base import PLAIN_ACTS, all_gather_bytes, broadcast_bytes
-from thinwire.kernels import backends
-from thinwire.plans.lane import STATUS_BYTES, WIRE_VERSION, Lane, node_bytes, step_bytes, tensor_bytes, whole
+from thinwire.plans.lane import (
+    STATUS_BYTES,
+    WIRE_VERSION,
+    Lane,
+    dry_context,
+    node_bytes,
+    step_bytes,
+    tensor_bytes,
+    whole,
+)
 from thinwire.plans.policy import Model, Policy
 from thinwire.routes import route_name, route_named
 from thinwire.schedules.base import RECORD_BYTES, Schedule
@@ -179,9 +187,8 @@ class Plan:
             groups.setdefault(alike, []).append(index)
         lanes, known = [], {} if learned is None else learned
         for (_, feedback, route, _), members in groups.items():
-            layout = Layout(
-                tuple(bucket.specs[i] for i in members), tuple(bucket.offsets[i] for i in members)
-            )
+            specs = tuple(bucket.specs[i] for i in members)
+            layout = Layout(specs, tuple(bucket.offsets[i] for i in members))
             codec = by_name[layout.names[0]].codec
             way = route_named("sharded" if codec.starts(step) else route)  # as what stays dense goes
             lanes.append(Lane(codec, layout, feedback, way, context, step, known, part_numel))
@@ -383,11 +390,6 @@ def warn_idle(plan: Plan, policy: Policy) -> None:
     """Warns if nothing is compressed though it was asked for."""
     if text := idle_text(plan, policy):
         warnings.warn(text, stacklevel=4)
-
-
-def dry_context(world: int) -> Context:
-    """A context for computing sizes only."""
-    return Context(world, 0, torch.device("cpu"), backends()["reference"])
 
 
 def _refuse_strange(spec: Spec) -> None:

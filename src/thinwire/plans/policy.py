@@ -91,13 +91,15 @@ class Policy:
 
     `keep_dense` names the safe defaults: "vector" (norms, biases: at most one dimension), "small" (fewer than
     `min_numel` elements), "embedding", "last" (the last layer: its gradients are skewed). A rule whose
-    pattern is not "*" overrules them; `keep_dense=()` switches them off.
+    pattern is not "*" overrules them; `keep_dense=()` switches them off. `sensitive`: what these tensors
+    travel by instead of dense; beside a codec of few bits they would be a large part of the bytes.
     """
 
     rules: tuple[tuple[str, Codec], ...]
     rest: Codec
     keep_dense: tuple[str, ...] = KEEP_DENSE
     min_numel: int = MIN_NUMEL
+    sensitive: Codec | None = None
 
     @classmethod
     def of(
@@ -106,11 +108,13 @@ class Policy:
         keep_dense: str | Iterable[str] = KEEP_DENSE,
         min_numel: int = MIN_NUMEL,
         total_steps: int | None = None,
+        sensitive: CodecLike | None = None,
     ) -> Policy:
         """Reads what a user may give: a codec (a text or an object), or patterns with codecs.
 
         `total_steps`: how long the run is, for texts that name parts of it ("start=5%").
         """
+        finer = None if sensitive is None else codec_of(sensitive, total_steps)
         if total_steps is not None and total_steps < 1:
             raise PlanError(f"total_steps={total_steps} must be the number of steps of the run, at least 1")
         keep = (keep_dense,) if isinstance(keep_dense, str) else tuple(keep_dense)
@@ -118,7 +122,7 @@ class Policy:
             if word not in KEEP_DENSE:
                 raise PlanError(f'keep_dense: "{word}" is no rule: known are {", ".join(KEEP_DENSE)}')
         if not isinstance(codec, Mapping):
-            return cls((), codec_of(codec, total_steps), keep, min_numel)
+            return cls((), codec_of(codec, total_steps), keep, min_numel, finer)
         if not codec:
             raise PlanError(
                 "the codec {} has no rules, and everything would stay dense: write for example "
@@ -126,12 +130,13 @@ class Policy:
             )
         named = {pattern: codec_of(value, total_steps) for pattern, value in codec.items()}
         rest = named.pop("*", None) or parse("dense")
-        return cls(tuple(named.items()), rest, keep, min_numel)
+        return cls(tuple(named.items()), rest, keep, min_numel, finer)
 
     @property
     def codecs(self) -> tuple[Codec, ...]:
-        """Every codec that a tensor may get: those of the rules, then that of the rest."""
-        return (*(codec for _, codec in self.rules), self.rest)
+        """Every codec that a tensor may get: of the rules, of what is sensitive, then that of the rest."""
+        finer = () if self.sensitive is None else (self.sensitive,)
+        return (*(codec for _, codec in self.rules), *finer, self.rest)
 
     def check(self, model: Model) -> None:
         """Refuses rules that match no tensor: a typo would silently leave a layer dense."""
@@ -152,7 +157,7 @@ class Policy:
                 return _fitting(codec, spec, f'rule "{pattern}"')
         reason = self._dense_reason(spec, model)
         if reason and not self.rest.near_lossless:
-            return Choice(parse("dense"), reason)
+            return _fitting(self.sensitive or parse("dense"), spec, reason)
         return _fitting(self.rest, spec, "the rest")
 
     def _dense_reason(self, spec: Spec, model: Model) -> str | None:

@@ -11,8 +11,8 @@ from thinwire.codecs.stage import Learned
 from thinwire.errors import PlanError
 from thinwire.feedback.table import exact_mean
 from thinwire.groups.base import all_reduce_max_bytes
-from thinwire.plans.lane import tensor_bytes, whole
-from thinwire.plans.plan import Plan, dry_context
+from thinwire.plans.lane import dry_context, tensor_bytes, whole
+from thinwire.plans.plan import Plan
 from thinwire.routes import SCATTER
 from thinwire.tensors import Layout, Spec
 

@@ -158,8 +158,8 @@ class Diminish(Schedule[Followed]):
     """theta_t <= L * eta_t, eta_t the learning rate that observe(lr=) tells.
 
     The theorem: f is L-smooth, SGD takes steps v with E v = grad f and variance at most sigma^2, and a codec
-    WITHOUT memory drops at most the part th^2 of the energy, |v - Q(v)|^2 <= th^2 |v|^2. Top-k and the
-    selection of fft drop the part theta of the numbers, the smallest ones, so th^2 = theta. Then for
+    WITHOUT error feedback drops at most the part th^2 of the energy, |v - Q(v)|^2 <= th^2 |v|^2. Top-k and
+    the selection of fft drop the part theta of the numbers, the smallest ones, so th^2 = theta. Then for
     L eta <= 1/4
 
         E f(x_(t+1)) <= f - eta (1/2 - th^2/2 - L eta/2) |grad f|^2 + (eta th^2/2 + L eta^2/2) sigma^2

@@ -67,7 +67,7 @@ def attach(
         if choice.local is not None:
             return HookedModel(net, None, local_steps(net, choice, seed, total_steps, link=link))
         model = DistributedDataParallel(net, bucket_cap_mb=choice.bucket_mb)
-        options = choice.options() | {"total_steps": total_steps}
+        options = choice.options() | {"total_steps": total_steps, "sensitive": choice.sensitive}
         compressor = tw.compress(model, choice.codec, seed=seed, link=link, **options)
         return HookedModel(model, compressor)
     if name == DDP_POWERSGD:

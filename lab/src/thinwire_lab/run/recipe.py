@@ -50,6 +50,7 @@ class CodecChoice:
     bucket: str | None = None
     quality: str | None = None
     hierarchy: str | None = None
+    sensitive: str | None = None
     every: str | None = None  # local steps of a round
     outer: str | None = None  # learning rate and momentum of the outer step
 
@@ -62,7 +63,7 @@ class CodecChoice:
             raise LabError(f"bucket={self.bucket} must be a size in MB, as in bucket=5")
         if not (self.hierarchy in (None, "auto", "off") or str(self.hierarchy).isdigit()):
             raise LabError(f"hierarchy={self.hierarchy} must be auto, off, or how many workers a node has")
-        if self.is_auto and (self.feedback or self.route or self.schedule):
+        if self.is_auto and (self.feedback or self.route or self.schedule or self.sensitive):
             raise LabError(
                 "auto chooses feedback, route and schedule with the codec: quality= and hierarchy= fit"
             )
@@ -97,6 +98,8 @@ class CodecChoice:
         """Refuses a misspelt name without waiting for torch; options are checked where the codec is made."""
         if not self.is_pytorch and not self.is_auto:
             check_codec_names(self.codec)
+        if self.sensitive is not None:
+            check_codec_names(self.sensitive)
         for what, known in (("feedback", FEEDBACKS), ("route", ROUTES), ("schedule", SCHEDULES)):
             text = getattr(self, what)
             if text is not None:
@@ -117,7 +120,7 @@ class CodecChoice:
 
     def policy(self, total_steps: int | None = None) -> tw.Policy:
         """Which tensor gets what, in a run of so many steps."""
-        return tw.Policy.of(self.codec, total_steps=total_steps)
+        return tw.Policy.of(self.codec, total_steps=total_steps, sensitive=self.sensitive)
 
     def plan(self, model: tw.Model, workers: int, total_steps: int | None = None) -> tw.Plan:
         """What would travel for a model in a run of so many steps; under auto, in the first ones."""
@@ -265,7 +268,7 @@ def shakespeare_study() -> Recipe:
 
 def shakespeare_long() -> Recipe:
     """The study's transformer trained four times as long: what a short run hides shows here."""
-    return replace(shakespeare_study(), steps=2000, evaluations=4)
+    return replace(shakespeare_study(), batch=8, steps=2000, evaluations=4)
 
 
 RECIPES: Mapping[str, Callable[[], Recipe]] = MappingProxyType(

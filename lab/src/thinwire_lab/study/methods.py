@@ -12,7 +12,8 @@ from torch import Tensor
 from thinwire.errors import LabError
 from thinwire.exchange.engine import Bucket, Engine
 from thinwire.groups.thread import ThreadGroup
-from thinwire.plans.plan import Plan, dry_context
+from thinwire.plans.lane import dry_context
+from thinwire.plans.plan import Plan
 from thinwire.plans.policy import Model, Policy
 from thinwire.tensors import Layout
 

@@ -42,9 +42,12 @@ def scales(x: Tensor, table: Tensor, l2: bool, scale_bits: Tensor) -> None:
 
 
 def encode(x: Tensor, table: Tensor, keys: Tensor, steps: Tensor, bits: int, payload: Tensor) -> None:
-    """Rounds |x| / step up or down at random, so that the mean is x, and packs level + s in `bits` bits."""
-    top = (1 << (bits - 1)) - 1
-    for segment, key in zip(table.view(-1, 6).tolist(), keys.view(-1, 2).tolist(), strict=True):
+    """Rounds |x| / step up or down at random, so that the mean is x, and packs level + s in `bits` bits.
+
+    Without keys nothing is drawn: levels are the nearest.
+    """
+    top, segments = (1 << (bits - 1)) - 1, table.view(-1, 6).tolist()
+    for segment, key in zip(segments, keys.view(-1, 2).tolist() or [None] * len(segments), strict=True):
         offset, numel, row, *_, start = segment
         levels = _draw(x[offset : offset + numel], start, spread(steps, segment), top, key)
         padded = torch.nn.functional.pad(levels, (0, -numel % (ROW * field_rows(bits))))
@@ -85,11 +88,17 @@ def _norm_bits(values: Tensor, l2: bool) -> int:
     return int(torch.tensor(norm, dtype=torch.float64).float().view(torch.int32))
 
 
-def _draw(values: Tensor, start: int, step: Tensor, top: int, key: list[int]) -> Tensor:
-    """The level below, top - 1 at most; one more where u24 * (the float below step) * 2**-24 < the rest."""
+def _draw(values: Tensor, start: int, step: Tensor, top: int, key: list[int] | None) -> Tensor:
+    """The level below, top - 1 at most; one more where u24 * (the float below step) * 2**-24 < the rest.
+
+    The nearest level is what half a step more is rounded down to.
+    """
     magnitude = values.abs()
     inverse = torch.where(step > 0, (1 / step).clamp(max=_LARGEST), 0.0)
     scaled = magnitude * inverse
+    if key is None:
+        nearest = (torch.where(scaled < top, scaled, float(top)) + 0.5).to(torch.int64)
+        return torch.where(torch.signbit(values), -nearest, nearest)
     below = torch.where(scaled < top - 1, scaled, float(top - 1)).trunc()
     rest = magnitude - below * step
     unit = torch.where(step > 0, (step.view(torch.int32) - 1).view(torch.float32) * 2.0**-24, torch.inf)

@@ -49,8 +49,12 @@ def scales(
 def encode(
     x: Tensor, table: Tensor, keys: Tensor, scale: Tensor, bounds: Tensor, digits: int, payload: Tensor
 ) -> None:
-    """Draws trits, P(trit != 0) = min(|g|, bound) / scale, and packs `digits` of them into a byte."""
-    for segment, key in zip(table.view(-1, 6).tolist(), keys.view(-1, 2).tolist(), strict=True):
+    """Draws trits, P(trit != 0) = min(|g|, bound) / scale, and packs `digits` of them into a byte.
+
+    Without keys nothing is drawn: a trit is not 0 where min(|g|, bound) > scale / 2.
+    """
+    segments = table.view(-1, 6).tolist()
+    for segment, key in zip(segments, keys.view(-1, 2).tolist() or [None] * len(segments), strict=True):
         offset, numel, row, *_, start = segment
         values = x[offset : offset + numel]
         trits = _draw(values, start, spread(scale, segment), spread(bounds, segment), key)
@@ -93,15 +97,19 @@ def _scale_of_block(values: Tensor, clip: float, scaler_is_bound: bool) -> tuple
     return min(largest, limit_bits), float(limit)
 
 
-def _draw(values: Tensor, start: int, scale: Tensor, bound: Tensor, key: list[int]) -> Tensor:
+def _draw(values: Tensor, start: int, scale: Tensor, bound: Tensor, key: list[int] | None) -> Tensor:
     """Trit = sign(g) where u24 * (the float below scale) * 2**-24 < min(|g|, bound), else 0."""
-    below = (scale.view(torch.int32) - 1).view(torch.float32) * 2.0**-24
-    unit = torch.where(scale > 0, below, torch.inf)
-    u24 = random24(counters(start, values.numel(), values.device), key[0], key[1])
     magnitude = values.abs()
     clipped = torch.where(magnitude < bound, magnitude, bound)
-    hit = u24.float() * unit < clipped
-    return torch.where(hit, values.sign(), 0.0).to(torch.int64)
+    if key is None:
+        hit = torch.where(scale > 0, scale * 0.5, torch.inf) < clipped
+    else:
+        below = (scale.view(torch.int32) - 1).view(torch.float32) * 2.0**-24
+        unit = torch.where(scale > 0, below, torch.inf)
+        u24 = random24(counters(start, values.numel(), values.device), key[0], key[1])
+        hit = u24.float() * unit < clipped
+    one = hit.to(torch.int64)
+    return torch.where(torch.signbit(values), -one, one)
 
 
 def _pack_bytes(planes: Tensor, digits: int) -> Tensor:

@@ -33,6 +33,7 @@ ROWS = (
     {"perf"},
     {"auto"},
     {"hooks"},
+    {"optim"},
     {"__init__"},
     {"cli", "private"},
     {"__main__"},

@@ -1,5 +1,5 @@
-// The extension module thinwire_private._native: checks sizes, releases the GIL, calls the core. Only this file knows
-// Python.
+// The extension module thinwire_private._native: checks sizes, releases the GIL, calls the core. Only this file and
+// bind_rlwe.cpp know Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -15,6 +15,7 @@
 #include "kernels.h"
 
 namespace nb = nanobind;
+void bind_rlwe(nb::module_& m);
 using namespace tw::crypt;
 
 namespace tw::crypt {
@@ -183,6 +184,8 @@ struct Permutation {
 NB_MODULE(_native, m) {
   nb::set_leak_warnings(false);
   m.doc() = "thinwire's cryptographic core: OT extension, hash, batched COT, packing";
+  nb::module_ rlwe = m.def_submodule("rlwe", "ring-LWE: products, encryption, answers, decryption");
+  bind_rlwe(rlwe);
   m.def("open_libcrypto", &open_libcrypto, nb::arg("path") = "");
 
   m.def("pack", [](In<uint64_t> values, int width, Out<uint8_t> wire) {

@@ -30,7 +30,9 @@ def __getattr__(name: str) -> Any:
     """Imports a public name when it is first used: the command line need not wait for torch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'thinwire' has no attribute '{name}': it has {', '.join(__all__)}")
-    found = getattr(importlib.import_module(_HOMES[name]), name)
+    home = _HOMES[name]
+    found = importlib.import_module(f"{home}.{name}" if home == __name__ else home)
+    found = found if home == __name__ else getattr(found, name)
     globals()[name] = found
     return found
 

@@ -1,5 +1,6 @@
 """The public names and where they live: the one list of them, read by type checkers and by __init__.py."""
 
+from thinwire import optim as optim
 from thinwire.codecs.clip import Clip as Clip
 from thinwire.codecs.codec import Codec as Codec
 from thinwire.codecs.codec import parse as parse
@@ -28,6 +29,8 @@ from thinwire.codecs.natural import Natural as Natural
 from thinwire.codecs.powersgd import PowerSGD as PowerSGD
 from thinwire.codecs.qsgd import QSGD as QSGD
 from thinwire.codecs.rangefloat import RangeFloat as RangeFloat
+from thinwire.codecs.rotate import Rotate as Rotate
+from thinwire.codecs.rotated import Rotated as Rotated
 from thinwire.codecs.sign import Sign as Sign
 from thinwire.codecs.sparseloco import Bins as Bins
 from thinwire.codecs.sparseloco import SparseLoCo as SparseLoCo

@@ -1,4 +1,4 @@
-"""Rotation, steps in standard deviations, rounding to the nearest: their promises, and what is refused."""
+"""Rotation, steps in standard deviations, rounding to the nearest: what they promise and what they refuse."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_keys_of_all_ranks_are_one_and_of_every_step_another() -> None:
 
 def test_parts_do_not_matter() -> None:
     """A lane that is turned part by part gives the bits of one that is turned at once."""
-    specs = specs_of({"a": (100, 130), "b": 700, "c": (64, 600)})
+    specs = specs_of({"a": (300, 130), "b": 700, "c": (64, 600)})
     simulation, source = Simulation("rotated", specs, 2), gaussian(specs)
 
     def means(part_numel: int | None) -> dict[str, Tensor]:
@@ -156,7 +156,7 @@ def test_parts_do_not_matter() -> None:
 
         return run_ranks(2, work)[0]
 
-    whole, parts = means(None), means(5000)
+    whole, parts = means(None), means(20000)
     assert all(same_bits(whole[name], parts[name]) for name in whole)
 
 

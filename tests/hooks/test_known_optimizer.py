@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from thinwire.auto.qualities import CANDIDATES, QUALITIES, candidates, default_quality
+from thinwire.auto.qualities import CANDIDATES, FAMILIES, candidates
 from thinwire.errors import PlanError, StateError
 from thinwire.groups.thread import ThreadGroup
 from thinwire.hooks.compressor import Compressor
@@ -54,13 +54,12 @@ def test_the_default_quality_follows_from_the_evidence() -> None:
         "safe",
         'quality "safe": what codecs do to Wrapper was not studied',
     )
+    assert quality_by(torch.optim.SGD(parameters(), lr=0.1))[0] == "SGD"
+    assert quality_by(torch.optim.AdamW(parameters()))[0] == "Adam"
     kept = {candidate.codec: candidate.kept for candidate in CANDIDATES}
-    for family in ("SGD", "Adam"):
-        quality = default_quality(family)
-        assert all(family in kept[codec] for codec in candidates(quality))
-        looser = QUALITIES[QUALITIES.index(quality) + 1]
-        assert not all(family in kept[codec] for codec in candidates(looser))
-    assert default_quality("Lion") == "exact"
+    for family in FAMILIES:
+        assert candidates(family) == tuple(codec for codec in kept if family in kept[codec])
+        assert set(candidates("safe")) < set(candidates(family)) < set(kept)
 
 
 def compressor(net: nn.Module | None, codec: str, optimizer: torch.optim.Optimizer) -> Compressor:

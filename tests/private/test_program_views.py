@@ -78,7 +78,7 @@ def graph() -> Graph:
     return calm(build("digits", read_bits("W3A6")))
 
 
-@pytest.mark.parametrize("name", ["ours", "S4", "B1"])
+@pytest.mark.parametrize("name", ["ours", "ours-ot", "S4", "B1"])
 def test_whole_runs_look_alike(graph: Graph, name: str) -> None:
     chosen = variant(name)
     pictures = [received(graph, chosen, SERVER, 1, pixel) for pixel in (0, 21)]
@@ -89,6 +89,6 @@ def test_whole_runs_look_alike(graph: Graph, name: str) -> None:
 
 def test_a_mask_that_is_no_mask_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Prg, "ring", lambda self, count, width: np.zeros(count, np.uint64))
-    opening = replace(variant("ours"), conv="weight_bits")  # the picture itself is opened, minus its mask
+    opening = replace(variant("ours-ot"), conv="weight_bits")  # the picture itself is opened, minus its mask
     opened = [received(graph, opening, SERVER, 1, pixel) for pixel in (0, 21)]
     assert distance(*opened) > 2 * LIMIT

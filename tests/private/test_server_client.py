@@ -203,7 +203,7 @@ def test_other_parameters_are_refused_on_both_sides(
 def test_another_version_is_refused_on_both_sides(server: private.Server, events: list[str]) -> None:
     with connect(server.address, timeout_s=LONG_S) as channel:
         channel.send(Hello(1, 0, bytes(32), ANY, version=7).to_bytes())
-        with pytest.raises(LinkError, match="version 7 of the client meets version 2 of the server"):
+        with pytest.raises(LinkError, match="version 7 of the client meets version 3 of the server"):
             channel.receive(HELLO_BYTES)
     told(events, "version 7 of the client")
 
@@ -302,7 +302,7 @@ def test_an_internal_error_tells_nothing_but_its_kind(
 
 def test_too_many_clients_are_turned_away(small: Graph) -> None:
     with (
-        private.Server(small, max_clients=1, timeout_s=LONG_S) as server,
+        private.Server(small, limits=private.Limits(max_clients=1), timeout_s=LONG_S) as server,
         private.Client(server.address),
         pytest.raises(LinkError, match="serves 1 clients already"),
     ):

@@ -262,6 +262,15 @@ class TiedGpt(CharTransformer):
         self.read_out.weight = self.token.weight
 
 
+class WordGpt(CharTransformer):
+    """A GPT-like over words, 4 blocks of width 256 under a tied embedding: 5,273,088 parameters."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(classes, width=256, heads=4, depth=4)
+        self.read_out = nn.Linear(256, classes, bias=False)
+        self.read_out.weight = self.token.weight
+
+
 def mlp(classes: int) -> nn.Module:
     """784-1024-1024, fully connected: 1,863,690 parameters."""
     return nn.Sequential(
@@ -294,6 +303,7 @@ MODELS: Mapping[str, ModelCard] = MappingProxyType(
         "mlp": ModelCard(mlp, (1, 28, 28), 10),
         "lstm": ModelCard(CharLstm, (CONTEXT,), 65),
         "gpt": ModelCard(TiedGpt, (CONTEXT,), 65, optimizer="adamw"),
+        "word-gpt": ModelCard(WordGpt, (CONTEXT,), 8192, optimizer="adamw"),
     }
 )
 

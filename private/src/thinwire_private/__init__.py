@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from thinwire_private.client import Client
-    from thinwire_private.server import Server
+    from thinwire_private.server import Limits, Server
 
-__all__ = ["Client", "Server"]
+__all__ = ["Client", "Limits", "Server"]
 __version__ = "0.2.0"
-_HOMES = {"Client": "thinwire_private.client", "Server": "thinwire_private.server"}
+_SERVER = "thinwire_private.server"
+_HOMES = {"Client": "thinwire_private.client", "Limits": _SERVER, "Server": _SERVER}
 
 
 def __getattr__(name: str) -> Any:

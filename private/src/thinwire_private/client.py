@@ -9,7 +9,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import ArrayLike
 
-from thinwire.errors import LinkError, ThinwireError
+from thinwire.errors import LinkError
 from thinwire_private.costs import CostEntry
 from thinwire_private.link.handshake import ANY, Request, RequestKind, meet_server
 from thinwire_private.link.stream import DEFAULT_TIMEOUT_S
@@ -17,6 +17,7 @@ from thinwire_private.link.tls import Address, client_context, connect, parse_ad
 from thinwire_private.net.nodes import IntArray
 from thinwire_private.net.oracle import check_input
 from thinwire_private.ot.base import check_requirements
+from thinwire_private.program import Watch
 from thinwire_private.sessions import ClientSession, fingerprint, read_description
 
 
@@ -40,11 +41,12 @@ class Client:
         key: str | Path | None = None,
         expected: str | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        watch: Watch = lambda progress: None,
     ) -> None:
         check_requirements()
         self._address = parse_address(server) if isinstance(server, str) else server
         self._context: ssl.SSLContext | None = None if ca is None else client_context(ca, certificate, key)
-        self._expected, self._timeout_s = _digest(expected), timeout_s
+        self._expected, self._timeout_s, self._watch = _digest(expected), timeout_s, watch
 
     def __enter__(self) -> Client:
         self._channel = connect(self._address, self._context, self._timeout_s)
@@ -95,12 +97,12 @@ class Client:
         terms = meet_server(self._channel, self._expected)
         self.graph, self.variant = read_description(terms.description)
         session_id = terms.confirm(self._channel, fingerprint(self.graph, self.variant))
-        self._session = ClientSession(self.graph, self.variant, self._channel, session_id)
+        self._session = ClientSession(self.graph, self.variant, self._channel, session_id, self._watch)
         self._session.setup()
 
     def _met_silence(self) -> bool:
-        """Whether a server was called without TLS and said nothing."""
-        return self._context is None and self._channel.counters.received_bytes == 0
+        """Whether a server was called without TLS and said nothing that thinwire says."""
+        return self._context is None and not self._channel.has_heard
 
     def _ask(self, act: RequestKind, batch: int = 1) -> None:
         self._session.ask(Request(act, batch))
@@ -110,8 +112,8 @@ class Client:
             self._channel.send(Request(RequestKind.BYE).to_bytes())
             self._channel.close()
         else:
-            known = isinstance(error, ThinwireError)
-            self._channel.abort(str(error) if known else "the client has stopped")
+            # Sentences about the link may be told; any other could speak of the input.
+            self._channel.abort(str(error) if isinstance(error, LinkError) else "the client has stopped")
 
 
 def _digest(expected: str | None) -> bytes:

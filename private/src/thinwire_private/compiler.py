@@ -19,9 +19,9 @@ from thinwire_private.layers import (
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import Add, GraphNode, MaxPool, Output, Requant, SumPool, Weighted
 from thinwire_private.net.widths import WEIGHTS
-from thinwire_private.products import OnlineProduct, SplitProduct
+from thinwire_private.products import OnlineProduct, RlweLayer, SplitProduct, public_key
 from thinwire_private.program import Program
-from thinwire_private.rings import WEIGHT_BITS, Rings
+from thinwire_private.rings import RLWE, WEIGHT_BITS, Rings
 from thinwire_private.step import OFFLINE, ONLINE, Step
 from thinwire_private.variant import Variant
 
@@ -49,6 +49,8 @@ def compile_graph(graph: Graph, variant: Variant, batch: int = 1) -> Program:
 
 def _steps(rings: Rings) -> Iterator[Step]:
     """All steps: seeds (set-up), products of masks and half of the OTs (offline), then the layers."""
+    if any(rings.form(layer) == RLWE for layer in rings.graph.layers):
+        yield public_key()
     for node in rings.graph:
         for layer in _layers(rings, node):
             for step in layer.steps():
@@ -59,6 +61,8 @@ def _steps(rings: Rings) -> Iterator[Step]:
 
 def _layers(rings: Rings, node: GraphNode) -> Iterator[PrivateLayer[Any]]:
     match node:
+        case Weighted() if rings.form(node) == RLWE:
+            yield RlweLayer(rings, node)
         case Weighted() if rings.variant.split and rings.form(node) == WEIGHT_BITS:
             yield SplitProduct(rings, node)
         case Weighted():

@@ -19,7 +19,7 @@ from thinwire_private.protocols.extend import Extend
 from thinwire_private.protocols.operator import Messages, decode, encode, reduce
 from thinwire_private.protocols.pool import Argmax, Max
 from thinwire_private.protocols.requant import Requantize
-from thinwire_private.rings import WEIGHT_BITS, Rings, half
+from thinwire_private.rings import EXTENDED, Rings, half
 from thinwire_private.step import OFFLINE, ONLINE, NodeState, Query, Step
 
 Kind = TypeVar("Kind", bound=GraphNode)
@@ -70,7 +70,7 @@ class ActivationLayer(PrivateLayer[GraphNode]):
         if not self.rings.variant.split:
             return 0
         layers = [reader for reader in self.rings.readers[self.node.name] if isinstance(reader, Weighted)]
-        widths = (self.rings.accumulator(x) for x in layers if self.rings.form(x) == WEIGHT_BITS)
+        widths = (self.rings.accumulator(x) for x in layers if self.rings.form(x) in EXTENDED)
         return max(widths, default=0)
 
     def steps(self) -> Iterator[Step]:

@@ -8,13 +8,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from thinwire_private.layers import PrivateLayer
+from thinwire_private.message import CLIENT, ProtocolMessage
 from thinwire_private.net.nodes import Add, IntArray, Weighted
 from thinwire_private.ot.primitives import Words
 from thinwire_private.protocols.extend import Extend, Truncate
 from thinwire_private.protocols.linear import ActivationBits, Sirnn, SirnnSwapped, WeightBits, ring_matmul
 from thinwire_private.protocols.operator import encode, reduce
-from thinwire_private.rings import WEIGHT_BITS, Rings
-from thinwire_private.step import OFFLINE, SETUP, Query, Step
+from thinwire_private.rings import RLWE, WEIGHT_BITS, Rings
+from thinwire_private.rlwe.keys import PUBLIC_KEY_BYTES, PublicKey, SecretKey
+from thinwire_private.step import ASK, FINISH, OFFLINE, SETUP, Query, Step
+
+PRODUCT_WORK = 8 << 10  # bytes of other steps that take as long as a product of polynomials
 
 
 class ProductLayer(PrivateLayer[Weighted]):
@@ -113,8 +117,22 @@ class OnlineProduct(ProductLayer):
         self.store(query, self._operator.run(query.party, self.weight(query), x))
 
 
-class SplitProduct(ProductLayer):
-    """The weight's bits choose: seeds once per client, the product of a mask offline, a local rest online."""
+class MaskedProduct(ProductLayer):
+    """The product of a mask is made offline; a local rest is left online."""
+
+    def finish(self, query: Query) -> None:
+        """The server adds W times what was opened."""
+        state = self.state(query)
+        product = state.product
+        del state.product
+        if query.party.is_server:
+            x = reduce(self.operand(self.source(query).opened), self._width)
+            product = product + ring_matmul(self.node.matrix(), x, self._width)
+        self.store(query, product)
+
+
+class SplitProduct(MaskedProduct):
+    """By OT: the weight's bits choose; seeds once per client."""
 
     def __init__(self, rings: Rings, node: Weighted) -> None:
         super().__init__(rings, node)
@@ -128,22 +146,62 @@ class SplitProduct(ProductLayer):
 
     def make_seeds(self, query: Query) -> None:
         """The OTs of the weights."""
-        query.seeds[self.node.name] = self._operator.seeds(query.party, self.weight(query))
+        query.kept.seeds[self.node.name] = self._operator.seeds(query.party, self.weight(query))
 
     def prepare(self, query: Query) -> None:
         """Shares of W r, r the client's mask."""
         mask = None
         if not query.party.is_server:
             mask = reduce(self.operand(self.source(query).mask), self._width)
-        seeds = query.seeds[self.node.name]
+        seeds = query.kept.seeds[self.node.name]
         self.state(query).product = self._operator.cross(query.party, seeds, mask)
 
-    def finish(self, query: Query) -> None:
-        """The server adds W times what was opened."""
-        state = self.state(query)
-        product = state.product
-        del state.product
+
+class RlweLayer(MaskedProduct):
+    """By ring-LWE: the client's ciphertexts, which the server answers at once; answers are read later."""
+
+    def __init__(self, rings: Rings, node: Weighted) -> None:
+        super().__init__(rings, node)
+        product = rings.rlwe[node.name]
+        assert product is not None
+        self._product = product
+
+    def product_steps(self) -> Iterator[Step]:
+        layer, product = self.node.name, self._product
+        yield Step(
+            layer, RLWE, OFFLINE, product.question(), self.ask, ASK, product.num_products * PRODUCT_WORK
+        )
+        yield Step(layer, RLWE, OFFLINE, product.reply(), self.read, FINISH)
+        yield self.step("product", (), self.finish)
+
+    def ask(self, query: Query) -> None:
+        """The client encrypts its mask; the server answers."""
+        party, kept = query.party, query.kept
+        if party.is_server:
+            assert kept.public is not None
+            factors = kept.factors.factors(self.node, self._product.packing)
+            self.state(query).product = self._product.answer(party, kept.public, factors)
+        else:
+            assert kept.secret is not None
+            packing = self._product.packing
+            shape = (query.batch, packing.channels, packing.rows.size, packing.columns.size)
+            self._product.ask(party, kept.secret, self.source(query).mask.reshape(shape))
+
+    def read(self, query: Query) -> None:
+        """The client decrypts."""
+        if not query.party.is_server:
+            assert query.kept.secret is not None
+            self.state(query).product = self._product.finish(query.party, query.kept.secret)
+
+
+def public_key() -> Step:
+    """The client makes its key pair, once per session."""
+
+    def act(query: Query) -> None:
         if query.party.is_server:
-            x = reduce(self.operand(self.source(query).opened), self._width)
-            product = product + ring_matmul(self.node.matrix(), x, self._width)
-        self.store(query, product)
+            query.kept.public = PublicKey(query.party.channel.receive(PUBLIC_KEY_BYTES))
+        else:
+            query.kept.secret = SecretKey(query.party.prg)
+            query.party.channel.send(query.kept.secret.public())
+
+    return Step("keys", "public_key", SETUP, (ProtocolMessage(CLIENT, PUBLIC_KEY_BYTES),), act)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from time import perf_counter
@@ -19,8 +19,8 @@ from thinwire_private.net.oracle import check_input
 from thinwire_private.ot.primitives import Words
 from thinwire_private.ot.suite import setup_messages
 from thinwire_private.protocols.operator import Party, encode
-from thinwire_private.protocols.product import Seeds
-from thinwire_private.step import OFFLINE, ONLINE, PHASES, SETUP, Query, Step
+from thinwire_private.protocols.rlwe_product import FactorCache
+from thinwire_private.step import OFFLINE, ONLINE, PHASES, SETUP, Kept, Query, Step
 from thinwire_private.variant import Variant
 
 
@@ -84,6 +84,23 @@ class Program:
         return hashlib.sha256(repr(parts).encode()).digest()
 
 
+@dataclass(frozen=True)
+class Progress:
+    """How far a phase of a query is, and a guess of the seconds it still takes."""
+
+    phase: str
+    layer: str
+    done: float  # 0 to 1
+    seconds_left: float
+
+    def __str__(self) -> str:
+        minutes, seconds = divmod(round(self.seconds_left), 60)
+        return f"{self.phase} {self.done:.0%}, {self.layer}, {minutes}:{seconds:02d} left"
+
+
+Watch = Callable[[Progress], None]
+
+
 @dataclass
 class Player:
     """One party of a program on one connection.
@@ -98,9 +115,10 @@ class Player:
     channel: Channel
     seed: bytes | None = None  # for tests only
     context: bytes = b""
+    kept: Kept = field(default_factory=lambda: Kept(FactorCache()))
+    watch: Watch = lambda progress: None  # called after every step
     rows: list[CostRow] = field(default_factory=list)
     _party: Party | None = None
-    _seeds: dict[str, Seeds] = field(default_factory=dict)
     _prepared: list[Query] = field(default_factory=list)
 
     def setup(self) -> None:
@@ -109,15 +127,20 @@ class Player:
         context = self.program.digest() + self.context
         self._party = Party.start(self.role, self.channel, self.program.variant.kind, self.seed, context)
         self._note("", "base_ot", SETUP, start, before)
-        self._play(self.program.of_phase(SETUP), self._query())
+        self._set_up()
 
     def sibling(self, program: Program) -> Player:
         """A player of another batch size on the same connection: its OTs, its seeds, and what was missing."""
-        made = Player(program, self.role, self.channel, self.seed, self.context)
-        made._party, made._seeds = self._party, self._seeds
-        lacking = [step for step in program.of_phase(SETUP) if step.layer not in self._seeds]
-        made._play(lacking, made._query())
+        made = Player(program, self.role, self.channel, self.seed, self.context, self.kept, self.watch)
+        made._party = self._party
+        made._set_up()
         return made
+
+    def _set_up(self) -> None:
+        """Keys and seeds that the session lacks."""
+        lacking = [step for step in self.program.of_phase(SETUP) if step.layer not in self.kept.ready]
+        self._play(lacking, self._query())
+        self.kept.ready |= {step.layer for step in lacking}
 
     def prepare(self) -> None:
         """The offline phase of one query."""
@@ -151,13 +174,18 @@ class Player:
     def _query(self) -> Query:
         if self._party is None:
             raise ModelError("the connection is not set up: call setup first")
-        return Query(self._party, self.program.batch, self._seeds)
+        return Query(self._party, self.program.batch, self.kept)
 
     def _play(self, steps: Sequence[Step], query: Query) -> None:
+        total, done, began = sum(step.weight for step in steps), 0, perf_counter()
         for step in steps:
             start, before = perf_counter(), self.channel.counters
             step.act(query)
             self._note(step.layer, step.operator, step.phase, start, before)
+            done += step.weight
+            if done:
+                left = (perf_counter() - began) * (total - done) / done
+                self.watch(Progress(step.phase, step.layer, done / total, left))
 
     def _note(self, layer: str, operator: str, phase: str, start: float, before: ChannelCounters) -> None:
         passed = self.channel.counters - before

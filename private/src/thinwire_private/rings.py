@@ -13,9 +13,12 @@ from thinwire_private.net.widths import signed_bits, worst_case
 from thinwire_private.ot.kind import OtKind
 from thinwire_private.protocols.extend import UNKNOWN, Extend
 from thinwire_private.protocols.linear import ActivationBits, Shape, WeightBits
+from thinwire_private.protocols.rlwe_product import RlweProduct
+from thinwire_private.rlwe.keys import PUBLIC_KEY_BYTES
 from thinwire_private.variant import Variant
 
-WEIGHT_BITS, ACTIVATION_BITS = "weight_bits", "activation_bits"
+WEIGHT_BITS, ACTIVATION_BITS, RLWE = "weight_bits", "activation_bits", "rlwe"
+EXTENDED = (WEIGHT_BITS, RLWE)  # forms that read an activation in the ring of their accumulator
 
 
 def half(node: Requant) -> int:
@@ -126,7 +129,7 @@ class Rings:
         """The ring that a reader needs an activation in; None: its native one."""
         match reader:
             case Weighted():
-                return self.accumulator(reader) if self.form(reader) == WEIGHT_BITS else None
+                return self.accumulator(reader) if self.form(reader) in EXTENDED else None
             case SumPool():
                 return self.native(reader)
             case Requant():
@@ -160,24 +163,54 @@ class Rings:
         return self.graph[layer.sources[0]].kind == "input"
 
     def form(self, layer: Weighted) -> str:
-        """Whose bits choose: fixed by the variant, or the cheaper side, extension included."""
+        """Whose bits choose, or ring-LWE: fixed by the variant, or the cheapest, extension included."""
         if self.variant.conv != "adaptive":
             return self.variant.conv
         return self._forms[layer.name]
 
     @cached_property
     def _forms(self) -> dict[str, str]:
-        return {layer.name: self._cheaper(layer) for layer in self.graph.layers}
+        """Ring-LWE only where all layers that gain by it save more than the public key costs."""
+        forms = {layer.name: self._by_ot(layer) for layer in self.graph.layers}
+        if self.variant.rlwe:
+            saved = {}
+            for layer in self.graph.layers:
+                product = self.rlwe[layer.name]
+                if product is not None:
+                    saved[layer.name] = (
+                        forms[layer.name][1] - product.predict_bytes() - self._extension(layer)
+                    )
+            better = {name: gain for name, gain in saved.items() if gain > 0}
+            if sum(better.values()) > PUBLIC_KEY_BYTES:
+                forms |= dict.fromkeys(better, (RLWE, 0))
+        return {name: form for name, (form, _) in forms.items()}
 
-    def _cheaper(self, layer: Weighted) -> str:
+    @cached_property
+    def rlwe(self) -> dict[str, RlweProduct | None]:
+        """The products by ring-LWE, by layer; None where no secure parameters have room."""
+        return {
+            layer.name: RlweProduct.of(layer, self.accumulator(layer), self.batch)
+            for layer in self.graph.layers
+        }
+
+    def _extension(self, layer: Weighted) -> int:
+        """Bytes for extending what a layer reads to the ring of its accumulator."""
+        if self.is_plain(layer):
+            return 0
+        source = self.graph[layer.sources[0]]
+        native = source.value.bits + (self.variant.msb != UNKNOWN)
+        count, width = source.value.size * self.batch, self.accumulator(layer)
+        return Extend(count, native, width, self.kind, self.variant.msb).predict_bytes()
+
+    def _by_ot(self, layer: Weighted) -> tuple[str, int]:
+        """The cheaper side, and its bytes."""
         source, width, shape = self.graph[layer.sources[0]], self.accumulator(layer), self.shape(layer)
         native = source.value.bits + (self.variant.msb != UNKNOWN)
-        by_weight = WeightBits(shape, width, self.kind).predict_bytes()
-        if not self.is_plain(layer):
-            count = source.value.size * self.batch
-            by_weight += Extend(count, native, width, self.kind, self.variant.msb).predict_bytes()
+        by_weight = WeightBits(shape, width, self.kind).predict_bytes() + self._extension(layer)
         plain = self.is_plain(layer)
         known = plain or self.variant.msb != UNKNOWN
         in_width = source.value.bits if plain else native
         by_activation = ActivationBits(shape, in_width, width, self.kind, plain).predict_bytes()
-        return ACTIVATION_BITS if known and by_activation < by_weight else WEIGHT_BITS
+        if known and by_activation < by_weight:
+            return ACTIVATION_BITS, by_activation
+        return WEIGHT_BITS, by_weight

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections import Counter
 from dataclasses import asdict
 from itertools import cycle
@@ -23,11 +24,17 @@ from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import IntArray
 from thinwire_private.net.twq import canonical, from_facts, to_facts
 from thinwire_private.ot.suite import setup_messages
-from thinwire_private.program import CostRow, Player, Program
-from thinwire_private.step import OFFLINE, ONLINE, SETUP
+from thinwire_private.program import CostRow, Player, Program, Watch
+from thinwire_private.protocols.rlwe_product import FactorCache
+from thinwire_private.step import OFFLINE, ONLINE, SETUP, Kept
 from thinwire_private.variant import Variant
 
 MAX_PREPARED = 64  # queries prepared ahead: each holds memory on the server
+VALUE_WORDS, COLUMN_WORDS = 18, 4  # 8-byte words per value and per entry of im2col, measured
+OT_BYTES, MAX_OT_BYTES = (
+    18,
+    256 << 20,
+)  # of an OT made ahead (private/csrc/extension.cpp), of all of a session
 
 
 def describe(graph: Graph, variant: Variant) -> bytes:
@@ -65,10 +72,19 @@ class PrivateSession:
     """What both sides have in common."""
 
     def __init__(
-        self, role: int, graph: Graph, variant: Variant, channel: Channel, session_id: bytes
+        self,
+        role: int,
+        graph: Graph,
+        variant: Variant,
+        channel: Channel,
+        session_id: bytes,
+        factors: FactorCache | None = None,
+        watch: Watch = lambda progress: None,
     ) -> None:
         self._role, self._graph, self._variant, self._channel = role, graph, variant, channel
-        self._session_id = session_id
+        self._session_id, self._watch = session_id, watch
+        self._kept = Kept(factors or FactorCache())
+        self._programs: dict[int, Program] = {}
         self._players: dict[int, Player] = {}
         self._ready: Counter[int] = Counter()  # prepared queries, by batch
 
@@ -89,26 +105,84 @@ class PrivateSession:
         self._player(batch).prepare()
         self._ready[batch] += 1
 
+    def _program(self, batch: int) -> Program:
+        if batch not in self._programs:
+            self._programs[batch] = compile_graph(self._graph, self._variant, batch)
+        return self._programs[batch]
+
     def _player(self, batch: int) -> Player:
         if batch not in self._players:
-            self._players[batch] = self._made(compile_graph(self._graph, self._variant, batch))
+            self._players[batch] = self._made(self._program(batch))
         return self._players[batch]
 
     def _made(self, program: Program) -> Player:
         """A player; the first one sets the connection up, others stand on its OTs and seeds."""
         if not self._players:
-            first = Player(program, self._role, self._channel, context=self._session_id)
+            first = Player(
+                program,
+                self._role,
+                self._channel,
+                context=self._session_id,
+                kept=self._kept,
+                watch=self._watch,
+            )
             first.setup()
             return first
         return next(iter(self._players.values())).sibling(program)
 
 
-class ServerSession(PrivateSession):
-    """The server's side: answers what the client asks for."""
+class MemoryLimit:
+    """Bytes that the prepared queries of all sessions may hold together."""
 
-    def __init__(self, graph: Graph, variant: Variant, channel: Channel, session_id: bytes) -> None:
-        super().__init__(SERVER, graph, variant, channel, session_id)
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit, self.used = limit_bytes, 0
+        self._lock = threading.Lock()
+
+    def take(self, num_bytes: int) -> None:
+        """Reserve memory; raises LinkError if there is not enough."""
+        with self._lock:
+            if self.used + num_bytes > self._limit:
+                raise LinkError(
+                    f"the query needs {num_bytes / 1e6:,.0f} MB of the server, {self.used / 1e6:,.0f} of its "
+                    f"{self._limit / 1e6:,.0f} MB are in use: ask for fewer pictures, or try again later"
+                )
+            self.used += num_bytes
+
+    def give_back(self, num_bytes: int) -> None:
+        """Free what was taken."""
+        with self._lock:
+            self.used -= num_bytes
+
+
+class ServerSession(PrivateSession):
+    """The server's side, within a `with` block: answers what the client asks for."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        variant: Variant,
+        channel: Channel,
+        session_id: bytes,
+        factors: FactorCache | None = None,
+        memory: MemoryLimit | None = None,
+    ) -> None:
+        super().__init__(SERVER, graph, variant, channel, session_id, factors)
+        self._memory, self._taken = memory or MemoryLimit(1 << 62), 0
         self.num_queries = 0
+
+    def __enter__(self) -> ServerSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._memory.give_back(self._taken)
+        self._taken = 0
+
+    def prepare(self, batch: int) -> None:
+        """The offline phase of one query, if there is memory for it."""
+        needed = query_bytes(self._program(batch))
+        self._memory.take(needed)
+        self._taken += needed
+        super().prepare(batch)
 
     def query(self, batch: int) -> None:
         """The online phase; the client must have had it prepared."""
@@ -117,13 +191,23 @@ class ServerSession(PrivateSession):
         self._ready[batch] -= 1
         self._player(batch).infer()
         self.num_queries += 1
+        needed = query_bytes(self._program(batch))
+        self._memory.give_back(needed)
+        self._taken -= needed
 
 
 class ClientSession(PrivateSession):
     """The client's side, which keeps the costs."""
 
-    def __init__(self, graph: Graph, variant: Variant, channel: Channel, session_id: bytes) -> None:
-        super().__init__(CLIENT, graph, variant, channel, session_id)
+    def __init__(
+        self,
+        graph: Graph,
+        variant: Variant,
+        channel: Channel,
+        session_id: bytes,
+        watch: Watch = lambda progress: None,
+    ) -> None:
+        super().__init__(CLIENT, graph, variant, channel, session_id, watch=watch)
 
     def ask(self, request: Request) -> None:
         """Send a request."""
@@ -144,6 +228,17 @@ class ClientSession(PrivateSession):
     def entries(self) -> list[CostEntry]:
         """Every step so far, predicted and measured."""
         return [entry for player in self._players.values() for entry in measured_costs(player)]
+
+
+def query_bytes(program: Program) -> int:
+    """Memory that a query takes at the server until its answer, at most: shares and triples of every value,
+    the columns of the largest product, OTs made ahead."""
+    graph = program.graph
+    values = sum(node.value.size for node in graph)
+    columns = max(layer.dims[1] * layer.dims[2] for layer in graph.layers)
+    num_ots = sum(message.num_ots for step in program.of_phase(ONLINE) for message in step.messages)
+    words = VALUE_WORDS * values + COLUMN_WORDS * columns
+    return 8 * program.batch * words + min(MAX_OT_BYTES, OT_BYTES * num_ots)
 
 
 def measured_costs(player: Player) -> list[CostEntry]:

@@ -11,7 +11,9 @@ from thinwire_private.net.nodes import IntArray
 from thinwire_private.ot.primitives import Words
 from thinwire_private.protocols.operator import Party
 from thinwire_private.protocols.product import Seeds
+from thinwire_private.protocols.rlwe_product import FactorCache
 from thinwire_private.protocols.triples import PendingTriples, Stock
+from thinwire_private.rlwe.keys import PublicKey, SecretKey
 
 SETUP, OFFLINE, ONLINE = "setup", "offline", "online"
 PHASES = (SETUP, OFFLINE, ONLINE)
@@ -31,12 +33,23 @@ class NodeState:
 
 
 @dataclass
+class Kept:
+    """What a party keeps for all queries of a session."""
+
+    factors: FactorCache  # server: shared by all sessions of a model
+    seeds: dict[str, Seeds] = field(default_factory=dict)  # of layers, by name
+    secret: SecretKey | None = None  # client
+    public: PublicKey | None = None  # server
+    ready: set[str] = field(default_factory=set)  # layers whose set-up is done
+
+
+@dataclass
 class Query:
     """One party's view of a query, from its offline phase to its result; used once."""
 
     party: Party
     batch: int
-    seeds: dict[str, Seeds]  # of layers, by name; they outlive the query
+    kept: Kept
     nodes: defaultdict[str, NodeState] = field(default_factory=lambda: defaultdict(NodeState))
     result: IntArray | None = None  # the client's output
 
@@ -51,3 +64,9 @@ class Step:
     messages: tuple[ProtocolMessage, ...]
     act: Callable[[Query], None]
     part: str = ""
+    work: int = 0  # what it computes besides, in bytes that take about as long
+
+    @property
+    def weight(self) -> int:
+        """What it counts for in a progress bar."""
+        return self.work + sum(message.num_bytes for message in self.messages)

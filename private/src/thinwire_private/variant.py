@@ -26,6 +26,7 @@ class Variant:
     split: products are made offline, from masks, with seeds that serve all queries of a client.
     clamp: exact clamp; without it numbers above 2^l_x - 1 lose their high bits (the fast mode).
     sci_mux: ReLU's MUX by chosen OT in all bits, as SCI does it.
+    rlwe: products by ring-LWE where they are cheaper than by OT; needs `split`.
     bits: the widths at which the ladder runs it; "list" stands for mixed precision.
     """
 
@@ -40,6 +41,7 @@ class Variant:
     split: bool = False
     clamp: bool = True
     sci_mux: bool = False
+    rlwe: bool = False
     bits: str = "W4A6"
 
     def __post_init__(self) -> None:
@@ -47,6 +49,10 @@ class Variant:
             raise ModelError(f"conv {self.conv!r} is unknown: use one of {', '.join(CONVS)}")
         if self.msb not in (UNKNOWN, SIRNN, ONE_COT):
             raise ModelError(f"msb {self.msb!r} is unknown: use none, sirnn or one_cot")
+        if self.rlwe and not (self.split and self.conv == "adaptive"):
+            raise ModelError(
+                "ring-LWE makes products offline, where they cost less: set split, and conv adaptive"
+            )
         OtKind.read(self.ot)
 
     @property
@@ -71,7 +77,8 @@ _S3 = replace(_S2, name="S3", msb=SIRNN)
 _S4 = replace(_S3, name="S4", msb=ONE_COT, conv="adaptive")
 _S5 = replace(_S4, name="S5", tight_acc=True)
 _S6 = replace(_S4, name="S6", bits="list")
-_OURS = replace(_S6, name="ours", ot="softspoken:8", split=True, clamp=True)
+_S7 = replace(_S6, name="S7", ot="softspoken:8", split=True, rlwe=True)
+_OURS = replace(_S7, name="ours", clamp=True)
 
 # The ladder of ../shared/private-inference.md, section 2, and what a user gets by default.
 VARIANTS: Mapping[str, Variant] = MappingProxyType(
@@ -95,6 +102,8 @@ VARIANTS: Mapping[str, Variant] = MappingProxyType(
             replace(_S6, name="S6-ss4", ot="softspoken:4"),
             replace(_S6, name="S6-ss8", ot="softspoken:8"),
             replace(_S6, name="S6-ss8-split", ot="softspoken:8", split=True),
+            _S7,
+            replace(_OURS, name="ours-ot", rlwe=False),
             replace(_OURS, name="ours-wan", fused_relu=True),
             replace(_OURS, name="ours-tight", tight_acc=True),
             _OURS,

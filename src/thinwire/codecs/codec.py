@@ -46,8 +46,9 @@ class BoundCodec:
     @cached_property
     def ranged(self) -> RangedStage | None:
         """The only stage, if it can be run part by part and the packer need not see all values first."""
-        fed_by_parts = self.packer.cut_points() != () and not self.packer.max_words
-        return self.stages[0].by_parts if len(self.stages) == 1 and fed_by_parts else None
+        if len(self.stages) != 1 or self.packer.max_words or self.packer.cut_points() == ():
+            return None
+        return self.stages[0].by_parts
 
     @property
     def num_summands(self) -> int:

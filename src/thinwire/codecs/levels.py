@@ -6,11 +6,11 @@ import dataclasses
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -126,6 +126,17 @@ class Rows:
         columns = [[s.offset, s.numel, s.row, s.scale, self.block, s.start] for s in self.segments]
         return torch.tensor(columns, dtype=torch.int64).flatten()
 
+    @functools.cached_property
+    def roots(self) -> Tensor:
+        """sqrt(elements) of every block, as IEEE 754 rounds it."""
+        blocks = [self.block or s.numel for s in self.segments]
+        counts = [
+            min(block, s.numel - first)
+            for s, block in zip(self.segments, blocks, strict=True)
+            for first in range(0, s.numel, block)
+        ]
+        return torch.from_numpy(np.sqrt(np.array(counts, dtype=np.float64)).astype(np.float32))
+
     def key_words(self, key: Key) -> Tensor:
         """The two key words of every tensor, as int32."""
         words = [word for segment in self.segments for word in key.words(segment.name)]
@@ -146,6 +157,23 @@ def show_block(block: int) -> str:
 
 
 BLOCK_RULE = f'"layer", or a multiple of {ROW} elements'
+
+
+CUT = 20480  # elements: whole granules of every coder of levels, whole blocks of every rotation
+
+
+def cut_points(numels: Iterable[int]) -> list[int]:
+    """Where tensors of these sizes, end to end, may be cut: at their starts, and every CUT elements.
+
+    >>> cut_points([50_000, 3, 21_000])
+    [0, 20480, 40960, 50000, 50003, 70483]
+    """
+    points: list[int] = []
+    first = 0
+    for numel in numels:
+        points += range(first, first + numel, CUT)
+        first += numel
+    return points
 
 
 MAX_SUM = 65535  # owners add in 16 bits
@@ -252,13 +280,7 @@ class SharedPacker(Packer):
         ]
 
     def cut_points(self) -> list[int]:
-        granule = self.rows.granule_rows * ROW
-        ends = accumulate((s.numel for s in self.rows.segments), initial=0)
-        return [
-            first + at
-            for s, first in zip(self.rows.segments, ends, strict=False)
-            for at in range(0, s.numel, granule)
-        ]
+        return cut_points(s.numel for s in self.rows.segments)
 
     def span(self, first: int, last: int) -> Packer:
         rows = self.rows.between(first, last)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from thinwire.codecs.coder import Context
-from thinwire.codecs.levels import BLOCK_RULE, Rows, read_block, show_block
+from thinwire.codecs.levels import BLOCK_RULE, Rows, cut_points, read_block, show_block
 from thinwire.codecs.stage import BoundStage, Learned, LinearStage, RangedStage
 from thinwire.errors import CodecError
 from thinwire.kernels.sizes import ROW
@@ -100,16 +98,11 @@ class BoundRotation(RangedStage):
         return bits.view(torch.float32) / self.context.world
 
     def cut_points(self) -> list[int]:
-        step = self.size if self.size > 1 else ROW
-        return [
-            first + block
-            for first, spec in zip(self.out.offsets, self.out.specs, strict=True)
-            for block in range(0, spec.numel, step)
-        ]
+        return cut_points(spec.numel for spec in self.out.specs)
 
     def prepare(self, shared: Tensor) -> None:
         if self.normalizes:
-            self.factors = shared / self._roots
+            self.factors = shared / self.rows.roots.to(shared.device)
             some = self.factors > 0  # false of NaN: what is not finite is NaN by its factor
             self.divisors = torch.where(some, (1 / self.factors).clamp(max=_LARGEST), 0.0)
 
@@ -120,17 +113,6 @@ class BoundRotation(RangedStage):
     def inverse_range(self, y: Tensor, x: Tensor, first: int, last: int) -> None:
         table, keys = self._runs(first, last)
         self.context.kernels.hadamard.inverse(y, table, keys, self.factors, self.size, x)
-
-    @cached_property
-    def _roots(self) -> Tensor:
-        """sqrt(elements) of every block. numpy's root is IEEE 754's."""
-        counts = [
-            min(self.block or s.numel, s.numel - first)
-            for s in self.rows.segments
-            for first in range(0, s.numel, self.block or s.numel)
-        ]
-        roots = np.sqrt(np.array(counts, dtype=np.float64)).astype(np.float32)
-        return torch.from_numpy(roots).to(self.context.device)
 
     def _runs(self, first: int, last: int) -> tuple[Tensor, Tensor]:
         """The numbers first..last as kernels take them, and their keys."""

@@ -134,6 +134,7 @@ class Sign(Coder):
     1. bit_k = p_k >= 0
     2. values="mean": two numbers, the means of the elements with bit 1 and with bit 0 (Seide et al.)
        values="scaled": one number, +-|p|_1 / n (scaled sign)
+       values="rms": one number, +-|p|_2 / sqrt(n) (1-bit Adam; longer than p, so only with error feedback)
     3. q_k = the number that belongs to bit_k; the mean over workers is the mean of their q
 
     A column is what has the same place in all rows of a tensor's matrix (dimension 0 times the rest): the
@@ -146,13 +147,17 @@ class Sign(Coder):
     merge = Merge.GATHER
     feedback = "residual"
 
-    values: str = option("mean", one_of("mean", "scaled"), '"mean" or "scaled"')
+    values: str = option("mean", one_of("mean", "scaled", "rms"), '"mean", "scaled" or "rms"')
     block: int = option(1 << 16, _read_block, f'"column", {BLOCK_RULE}', _show_block)
     start: int = option(0, int, START_RULE, of_run=True)
 
     def __post_init__(self) -> None:
         if self.block != COLUMN and (self.block < 0 or self.block % ROW):
             raise CodecError(f"sign: block={self.block} must be a multiple of {ROW}, or layer, or column")
+        if self.block == COLUMN and self.values == "rms":
+            raise CodecError(
+                "sign: values=rms is for blocks, not for columns: use values=scaled, or block=layer"
+            )
         check_start("sign", self.start)
 
     @property
@@ -173,7 +178,7 @@ class SignPacker(GatherPacker):
     """Bits, then the values: for every block the one for bit 0 and the one for bit 1, or only the latter."""
 
     def __init__(self, coder: Sign, layout: Layout, context: Context) -> None:
-        self.coder, self.scaled = coder, coder.values == "scaled"
+        self.coder, self.scaled = coder, coder.values != "mean"
         self.rows = Rows.of(layout, field_rows(bits=1), coder.block)
         self.bit_bytes = self.rows.num_granules * field_granule_bytes(bits=1)
         self.used_bytes = self.bit_bytes + self.rows.num_scales * (4 if self.scaled else 8)
@@ -187,6 +192,10 @@ class SignPacker(GatherPacker):
         bits, values = payload[: self.bit_bytes], payload[self.bit_bytes : self.used_bytes]
         payload[self.used_bytes : self.granule_bytes] = 0
         self.context.kernels.sign.encode(x, self.rows.table, self.scaled, bits, both[0], both[1])
+        if self.coder.values == "rms":
+            norms = torch.empty(self.rows.num_scales, dtype=torch.int32, device=x.device)
+            self.context.kernels.qsgd.scales(x, self.rows.table, True, norms)
+            both[1] = norms.view(torch.float32) / self.rows.roots.to(x.device)
         values.view(torch.float32).copy_(both[1] if self.scaled else both.T.flatten())
 
     def add_up(self, payloads: Tensor, x: Tensor) -> None:

@@ -148,8 +148,8 @@ def compress(
       "topk:0.01 >> fp16", "topk:0.01 @ feedback=none" with options of this function behind the @), an object
       (TernGrad(clip=2.0), TopK(0.01) >> Cast("fp16")), a class of your own by its path
       ("mymodule.MyCodec:4"), or patterns with codecs ({"fc*": "terngrad", "*": "dense"}); codecs.md.
-    - `quality`: what "auto" may take: "exact" (nothing but plain DDP), "safe", "balanced" or "aggressive".
-      None: what keeps its accuracy under the given `optimizer`: "balanced" for SGD, "safe" for Adam, for
+    - `quality`: what "auto" may take: "exact" (nothing but plain DDP), "safe", "balanced", "aggressive", or
+      what keeps its accuracy under an optimizer: "SGD", "Adam". None: as the given `optimizer` is; "safe" for
       others and without one; docs/how-to/auto.md.
     - `keep_dense`: which tensors stay dense unless a pattern other than "*" names them: any of "vector"
       (norms, biases), "small", "embedding", "last" (layer). `min_numel`: below so many elements is small.

@@ -189,7 +189,7 @@ def quality_by(optimizer: Optimizer | None) -> tuple[str, str]:
     """The quality of an auto run that was given none, and a sentence about it if there is an optimizer.
 
     >>> quality_by(torch.optim.SGD([torch.zeros(1)]))
-    ('balanced', 'quality "balanced": its codecs keep their accuracy under SGD (docs/background/accuracy.md)')
+    ('SGD', 'quality "SGD": its codecs keep their accuracy under SGD (docs/background/accuracy.md)')
     """
     if optimizer is None:
         return qualities.DEFAULT, ""
@@ -197,10 +197,9 @@ def quality_by(optimizer: Optimizer | None) -> tuple[str, str]:
     if family is None:
         name = type(optimizer).__name__
         return qualities.DEFAULT, f'quality "{qualities.DEFAULT}": what codecs do to {name} was not studied'
-    quality = qualities.default_quality(family)
     return (
-        quality,
-        f'quality "{quality}": its codecs keep their accuracy under {family} (docs/background/accuracy.md)',
+        family,
+        f'quality "{family}": its codecs keep their accuracy under {family} (docs/background/accuracy.md)',
     )
 
 

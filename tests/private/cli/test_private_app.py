@@ -64,8 +64,8 @@ def test_importing_the_commands_is_light() -> None:
 
 
 def test_the_package_shows_its_public_names() -> None:
-    assert dir(thinwire_private) == ["Client", "Server", "__version__"]
-    with pytest.raises(AttributeError, match="has no attribute 'Cliant': it has Client, Server"):
+    assert dir(thinwire_private) == ["Client", "Limits", "Server", "__version__"]
+    with pytest.raises(AttributeError, match="has no attribute 'Cliant': it has Client, Limits, Server"):
         _ = thinwire_private.Cliant
 
 

@@ -78,12 +78,12 @@ def test_other_parameters_are_refused_on_both_sides() -> None:
 
 def test_another_version_is_refused_on_both_sides() -> None:
     def newer(channel: Channel) -> bytes:
-        channel.send(Hello(1, 0, bytes(32), ANY, version=3).to_bytes())
+        channel.send(Hello(1, 0, bytes(32), ANY, version=4).to_bytes())
         channel.receive(HELLO_BYTES)
         return b""
 
     server, client = meet(serve(), newer)
-    assert "version 3 of the client meets version 2 of the server" in str(server)
+    assert "version 4 of the client meets version 3 of the server" in str(server)
     assert str(server) in str(client)
 
 

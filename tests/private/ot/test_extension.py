@@ -19,11 +19,11 @@ from thinwire_private.ot.suite import setup_messages
 
 # SHA-256 of what the client sends and receives under the seeds of Pair, so that a change of the wire is seen.
 DIGESTS = {
-    "kk13+iknp": "cff60eba9dc8ff8c8ffcf773ab5f482d58d14efe6fb3730628ddc43fa6cc7b9f",
-    "softspoken:1": "f6742269e791b9992db7df5743c9a012108a520b1c331820939cdd5057f39e91",
-    "softspoken:2": "0586a6432b69bc6abd27c3cd6d52aa461e4c4cebb6b57eb5d8937f462dfdd0b6",
-    "softspoken:4": "ce61828e24c8a94715ef4e2069e449ec94c4c09cc78a033ed6d2456074bdcbfb",
-    "softspoken:8": "f6cbd2f3288189cdc8968c35f43c16270dee98f4f1d2ab3719144ad468ce1291",
+    "kk13+iknp": "369212576ad9d87e2ab25be32444568e8aa083ab693e3466c8e51e0ee542edd9",
+    "softspoken:1": "c43f34319c2d89d774092da73b2415dd3ac97a9a33e640bd8134b9d6358f0166",
+    "softspoken:2": "faee7eb4affd146db141ee4413c9674b3f20863bf150200c790ba52140f19821",
+    "softspoken:4": "73bdf598648c824624f484ddb033c349b9193e813cb8152ea7d7058a37d578fc",
+    "softspoken:8": "0bcd0d0e00859fae6137a14fd587607685994d578de06b710f6f49881778d08d",
 }
 
 

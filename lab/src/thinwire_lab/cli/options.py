@@ -15,8 +15,8 @@ from thinwire.cli.table import as_paragraph, column_widths
 TaskName = Annotated[
     str,
     typer.Argument(
-        help="digits, mnist, fashion-mnist, cifar10, shakespeare, cifar10-study, shakespeare-study or "
-        "shakespeare-long."
+        help="digits, mnist, fashion-mnist, cifar10, shakespeare, cifar10-study, cifar10-adamw, "
+        "shakespeare-study or shakespeare-long."
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of weights, data order and codec.")]

@@ -25,7 +25,8 @@ def bench(
     what: Annotated[
         str,
         typer.Argument(
-            help="ladder, digits, cifar10, operators, latency, convolutions, batch, rival, fuzz, tables, all."
+            help="ladder, digits, cifar10, operators, latency, convolutions, batch, large, rival, "
+            "fuzz, tables, all."
         ),
     ] = "ladder",
     nets: Annotated[str, typer.Option(help="Networks, separated by commas.")] = NETS,
@@ -76,6 +77,7 @@ def _benches() -> dict[str, Bench]:
     """The benches by name; importing them takes seconds."""
     from thinwire_lab.private.fuzz import fuzzing
     from thinwire_lab.private.ladder import batch, cifar10, convolutions, digits, ladder
+    from thinwire_lab.private.large import large
     from thinwire_lab.private.latency import latency
     from thinwire_lab.private.records import write_tables
     from thinwire_lab.private.rival import operators, rival
@@ -88,6 +90,7 @@ def _benches() -> dict[str, Bench]:
         "latency": latency,
         "convolutions": convolutions,
         "batch": batch,
+        "large": large,
         "rival": rival,
         "fuzz": fuzzing,
         "tables": write_tables,

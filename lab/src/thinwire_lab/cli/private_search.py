@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_
-import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,12 +12,11 @@ import typer
 from thinwire.errors import LabError
 from thinwire_lab.cli.options import Data, Json, Seed
 from thinwire_lab.cli.private_train import Epochs, FloatEpochs, Net, Task, progress
-from thinwire_private.cli.show import print_row, print_table
+from thinwire_private.cli.show import parse_bytes, print_row, print_table
 
 if TYPE_CHECKING:
     from thinwire_private.net.graph import Graph
 
-UNITS = {"B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 
 Weights = Annotated[str, typer.Option(help="Weight bits to choose from, separated by commas.")]
 Activations = Annotated[str, typer.Option(help="Activation bits to choose from.")]
@@ -153,18 +151,6 @@ def _show_pareto(rows: list[dict[str, Any]], task: str, name: str, path: Path, j
         return
     print_table(f"{name} on {task}", *pareto_table(found))
     typer.echo(f"{pareto_verdict(found)}\npicture: {path}")
-
-
-def parse_bytes(text: str) -> int:
-    """Bytes of a text such as 20MB; units are decimal.
-
-    >>> parse_bytes("1.5MB")
-    1500000
-    """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?B)\s*", text.upper())
-    if not match or float(match[1]) <= 0:
-        raise LabError(f'"{text}" is not a number of bytes: write a number with kB, MB or GB, like 20MB')
-    return round(float(match[1]) * UNITS[match[2]])
 
 
 def parse_widths(text: str) -> tuple[int, ...]:

@@ -34,7 +34,8 @@ from thinwire_private.net import oracle
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import IntArray
 from thinwire_private.net.twq import QuantizedModel, read_twq, write_twq
-from thinwire_private.server import Server
+from thinwire_private.program import Progress
+from thinwire_private.server import Limits, Server
 from thinwire_private.variant import variant
 
 Row = dict[str, Any]
@@ -75,6 +76,7 @@ class BenchServer:
             certificate=self.certificate,
             key=self.key,
             timeout_s=self.timeout_s,
+            limits=Limits(max_batch=1024, max_memory=1 << 40),
             tell=lambda text: _say({"row": "event", "text": text}),
         )
         with server:
@@ -98,6 +100,7 @@ class BenchClient:
     ahead: bool = False  # prepare all queries before the first one is asked
     ca: str | None = None
     timeout_s: float = 600.0
+    progress: bool = False  # print a line every few seconds
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -106,7 +109,8 @@ class BenchClient:
         inputs, expected = np.load(self.inputs), np.load(self.expected)
         start = time.perf_counter()
         mismatches, queries = 0, []
-        with Client(self.server, ca=self.ca, timeout_s=self.timeout_s) as client:
+        watch = _Reporter() if self.progress else lambda progress: None
+        with Client(self.server, ca=self.ca, timeout_s=self.timeout_s, watch=watch) as client:
             ready_s = time.perf_counter() - start
             if self.ahead:
                 client.prepare(-(-len(inputs) // self.batch), self.batch)
@@ -129,6 +133,18 @@ class BenchClient:
                 "entries": [asdict(entry) for entry in client.entries],
             }
         _say({**result, **usage()})
+
+
+class _Reporter:
+    """Prints how far a query is, every few seconds."""
+
+    def __init__(self, every_s: float = 5.0) -> None:
+        self._every_s, self._next = every_s, 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + self._every_s
+            _say({"row": "progress", "text": str(progress)})
 
 
 class Forked:

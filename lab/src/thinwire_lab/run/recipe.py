@@ -254,6 +254,11 @@ def cifar10_study() -> Recipe:
     return replace(cifar10(), model="resnet8-wide", epochs=7, weight_decay=5e-4, warmup=0.15, evaluations=7)
 
 
+def cifar10_adamw() -> Recipe:
+    """The same with AdamW."""
+    return replace(cifar10_study(), lr=2e-3, optimizer="adamw", weight_decay=0.05, epochs=5, evaluations=5)
+
+
 def shakespeare() -> Recipe:
     """A small character transformer on tiny Shakespeare, with Adam."""
     return Recipe(
@@ -278,6 +283,7 @@ RECIPES: Mapping[str, Callable[[], Recipe]] = MappingProxyType(
         "fashion-mnist": fashion_mnist,
         "cifar10": cifar10,
         "cifar10-study": cifar10_study,
+        "cifar10-adamw": cifar10_adamw,
         "shakespeare": shakespeare,
         "shakespeare-study": shakespeare_study,
         "shakespeare-long": shakespeare_long,

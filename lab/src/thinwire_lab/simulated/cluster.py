@@ -17,7 +17,7 @@ from torch import Tensor
 from thinwire.groups.base import FailureReport, Group, Pending
 
 COPIED_BYTES = 1 << 12  # of longer messages the simulation needs no content
-_LEVELS = {"qsgd:8": 127.0, "qsgd:4": 7.0, "terngrad:1": 1.0, "terngrad": 1.0}
+_LEVELS = {"qsgd:8": 127.0, "qsgd:4": 7.0, "terngrad:1": 1.0, "terngrad": 1.0, "rotated": 1.0}
 PART_NUMEL, MOST_PARTS = 1 << 20, 4  # a bucket travels in parts, so that coding and travel overlap
 CPU = torch.device("cpu")
 
@@ -171,6 +171,7 @@ COSTS: Mapping[str, Cost] = {
     "qsgd:4": Cost(0.51, 0.9, 0.4, 0.1, agrees=True),
     "terngrad:1": Cost(0.2, 1.3, 0.4, 0.1, agrees=True),
     "terngrad": Cost(0.2, 0.9, 0.4, 0.1, agrees=True),
+    "rotated": Cost(0.2, 0.9, 0.6, 0.1, agrees=True),
     "fft:0.85": Cost(0.23, 6.0, 4.0, 0.3, gathers=True),
     "sign": Cost(0.125, 1.0, 0.1, 0.2, gathers=True),
     "topk:0.01": Cost(0.05, 2.0, 0.3, 0.15, gathers=True),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thinwire.errors import PrivateError
-from thinwire_private.cli.show import Json, VariantName, print_row, print_table
+from thinwire_private.cli.show import Json, VariantName, parse_bytes, print_row, print_table
 
 if TYPE_CHECKING:
     from thinwire_private.costs import CostEntry
@@ -31,9 +31,17 @@ def serve(
     ] = None,
     variant: VariantName = "ours",
     max_clients: Annotated[int, typer.Option(help="Clients at once.", min=1)] = 16,
+    max_per_peer: Annotated[int, typer.Option(help="Clients of one address at once.", min=1)] = 8,
+    max_batch: Annotated[int, typer.Option(help="Pictures in one query.", min=1, max=1024)] = 64,
+    max_memory: Annotated[str, typer.Option(help="Memory of all prepared queries.")] = "4GB",
+    metrics: Annotated[
+        str | None, typer.Option(help="HOST:PORT on this machine for GET /health and /metrics.")
+    ] = None,
+    grace: Annotated[float, typer.Option(help="Seconds that running requests have at a stop.", min=0)] = 30.0,
     timeout: Timeout = 60.0,
+    json: Annotated[bool, typer.Option("--json", help="Log events as JSON lines.")] = False,
 ) -> None:
-    """Serve a model until Ctrl-C. Clients learn its architecture and their answers, nothing else.
+    """Serve a model until Ctrl-C or SIGTERM. Clients learn its architecture and their answers, nothing else.
 
     \b
     Examples:
@@ -41,12 +49,18 @@ def serve(
       thinwire private serve --model m.twq --listen 0.0.0.0:7000 --cert server.pem --key server.key
       thinwire private serve --model m.twq --listen 0.0.0.0:7000 --cert server.pem --key server.key \\
         --client-ca ca.pem
+      thinwire private serve --model m.twq --listen 127.0.0.1:7000 --metrics 127.0.0.1:7001 --json
     """
+    from thinwire_private.compiler import prepare_graph
     from thinwire_private.link.tls import format_address, parse_address
     from thinwire_private.net.twq import read_twq
-    from thinwire_private.server import Server
+    from thinwire_private.server import Limits, Server
+    from thinwire_private.service import log_line, run_service
     from thinwire_private.sessions import digest
     from thinwire_private.variant import variant as named
+
+    def tell(text: str) -> None:
+        typer.echo(log_line(text) if json else text, err=True)
 
     graph, chosen = read_twq(model).graph, named(variant)
     server = Server(
@@ -57,17 +71,13 @@ def serve(
         key=key,
         client_ca=client_ca,
         timeout_s=timeout,
-        max_clients=max_clients,
-        tell=lambda text: typer.echo(text, err=True),
+        limits=Limits(max_clients, max_per_peer, max_batch, parse_bytes(max_memory)),
+        tell=tell,
     )
     with server:
-        typer.echo(
-            f"serving {graph.name} on {format_address(server.address)}, model {digest(graph, chosen).hex()}"
-        )
-        try:
-            server.wait()
-        except KeyboardInterrupt:
-            typer.echo("stopped", err=True)
+        model_digest = digest(prepare_graph(graph, chosen), chosen).hex()
+        typer.echo(f"serving {graph.name} on {format_address(server.address)}, model {model_digest}")
+        run_service(server, None if metrics is None else parse_address(metrics), grace, tell)
 
 
 def infer(

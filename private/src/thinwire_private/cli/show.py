@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json as json_
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
+from thinwire.errors import PrivateError
+
 VariantName = Annotated[
     str, typer.Option("--variant", help="Protocols: ours, or a rung of the ladder (B0, S1, ...).")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON rows instead of a table.")]
+UNITS = {"B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 TEXTS = ("layer", "operator", "phase", "widths", "kind")
 
 
@@ -42,6 +46,18 @@ def print_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]])
 def print_row(row: dict[str, Any]) -> None:
     """A row of JSON."""
     typer.echo(json_.dumps(row))
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of a text such as 20MB; units are decimal.
+
+    >>> parse_bytes("1.5MB")
+    1500000
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?B)\s*", text.upper())
+    if not match or float(match[1]) <= 0:
+        raise PrivateError(f'"{text}" is not a number of bytes: write a number with kB, MB or GB, like 20MB')
+    return round(float(match[1]) * UNITS[match[2]])
 
 
 class ProgressOutput:

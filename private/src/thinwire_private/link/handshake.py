@@ -22,7 +22,7 @@ from enum import IntEnum
 from thinwire.errors import LinkError
 from thinwire_private.link.channel import Channel
 
-PROTOCOL_VERSION = 2  # 2: offline products and triples in one pipeline
+PROTOCOL_VERSION = 3  # 2: offline products and triples in one pipeline; 3: ring-LWE
 MAX_DESCRIPTION_BYTES = 4 << 20
 ANY = bytes(32)
 _MAGIC = b"thinwire"
@@ -156,9 +156,14 @@ class Request:
         return _REQUEST.pack(self.act, self.batch)
 
     @staticmethod
-    def receive(channel: Channel) -> Request:
+    def receive(channel: Channel, max_batch: int = MAX_BATCH) -> Request:
         """The next request of the client; refuses what no client may ask."""
         act, batch = _REQUEST.unpack(channel.receive(REQUEST_BYTES))
+        if max_batch < batch <= MAX_BATCH:
+            raise LinkError(
+                f"the client asks for {batch} pictures at once, this server takes up to {max_batch}: "
+                "send them in smaller batches"
+            )
         if act not in tuple(RequestKind) or not 1 <= batch <= MAX_BATCH:
             raise LinkError(
                 f"the client asks for act {act} with {batch} pictures: known are acts 1 to 3 "

@@ -56,6 +56,7 @@ class Pump:
         self._closing = False
         self._last_progress = time.monotonic()
         self.sent_bytes = self.received_bytes = 0  # as counted at the socket, above TLS
+        self.has_heard = False  # a frame of thinwire's, be it an abort
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_read.setblocking(False)
         self._thread = threading.Thread(target=self._run, name="thinwire-private-link", daemon=True)
@@ -211,6 +212,7 @@ class _Turns:
             self._target = memoryview(self._payload)
         else:
             check_payload(self._expected, memoryview(self._payload))
+            self._pump.has_heard = True
             if self._expected.is_abort:
                 raise LinkError(f"the peer stopped: {_printable(self._payload)}")
             self._sequence_in += 1
@@ -277,6 +279,11 @@ class SocketChannel(Channel):
     def socket_bytes(self) -> int:
         """Bytes of both directions counted at the socket, above TLS: equals counters once all has arrived."""
         return self._pump.sent_bytes + self._pump.received_bytes
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether the peer has sent a whole frame, be it an abort."""
+        return self._pump.has_heard
 
     @property
     def tcp_bytes(self) -> int | None:

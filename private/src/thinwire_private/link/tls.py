@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import ipaddress
+import os
 import socket
 import ssl
 from pathlib import Path
@@ -52,9 +53,13 @@ def client_context(
     return context
 
 
-def require_tls(address: Address, context: ssl.SSLContext | None) -> None:
-    """Refuse an address beyond this machine unless there is TLS."""
-    if context is None and not is_loopback(address[0]):
+def require_tls(address: Address, context: ssl.SSLContext | None, reached: str | None = None) -> None:
+    """Refuse an address beyond this machine unless there is TLS.
+
+    A name may resolve to something else from one moment to the next: once a socket is there, what it has
+    `reached` counts.
+    """
+    if context is None and not is_loopback(reached or address[0]):
         raise LinkError(
             f"{format_address(address)} is another machine, and "
             "without TLS others on the network could read along: "
@@ -115,12 +120,17 @@ def listen(address: Address, context: ssl.SSLContext | None = None) -> socket.so
     require_tls(address, context)
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     try:
-        return socket.create_server(address, family=family, backlog=64)
+        listener = socket.create_server(address, family=family, backlog=64)
     except OSError as error:
         raise LinkError(
             f"cannot listen on {format_address(address)} ({error.strerror or error}): "
             "another program uses this port, or the address is not of this machine; choose another port"
         ) from None
+    with contextlib.ExitStack() as undo:
+        undo.callback(listener.close)
+        require_tls(address, context, listener.getsockname()[0])
+        undo.pop_all()
+    return listener
 
 
 def accept(
@@ -149,6 +159,10 @@ def connect(
             f"no server answers at {format_address(address)} ({error.strerror or error}): "
             "check that `thinwire private serve` runs there and that the port is open"
         ) from None
+    with contextlib.ExitStack() as undo:
+        undo.callback(connection.close)
+        require_tls(address, context, connection.getpeername()[0])
+        undo.pop_all()
     try:
         return SocketChannel(_wrapped(connection, context, address[0], timeout_s), timeout_s)
     except ssl.SSLCertVerificationError as error:
@@ -207,10 +221,15 @@ def write_certificates(folder: Path, hosts: list[str]) -> dict[str, Path]:
             serialization.NoEncryption(),
         )
     for name, data in files.items():
-        path = folder / name
-        path.touch(mode=0o600 if name.endswith(".key") else 0o644)
-        path.write_bytes(data)
+        _write_new(folder / name, data, 0o600 if name.endswith(".key") else 0o644)
     return {name: folder / name for name in files}
+
+
+def _write_new(path: Path, data: bytes, mode: int) -> None:
+    """A file of its own with this mode, whatever was there: an old one may be readable, or a link."""
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(data)
 
 
 def _made(

@@ -61,9 +61,14 @@ def check_node(node: GraphNode, before: Mapping[str, GraphNode]) -> None:
 def check_value(node: GraphNode) -> None:
     """Raise ModelError unless the node's output has the shape and the sign that follow from its inputs."""
     value = node.value
-    if not 1 <= value.bits <= MAX_BITS or min(value.shape, default=0) < 1 or value.size > MAX_SIZE:
+    if not 1 <= value.bits <= MAX_BITS:
         raise ModelError(
             f"node {node.name!r} gives {describe_value(value)}: widths go from 1 to {MAX_BITS} bits"
+        )
+    if min(value.shape, default=0) < 1 or value.size > MAX_SIZE:
+        raise ModelError(
+            f"node {node.name!r} gives {describe_value(value)}: a shape has at least one number and at most "
+            f"{MAX_SIZE:,}; use smaller pictures or fewer channels"
         )
     if (shape := expected_shape(node)) != value.shape:
         raise ModelError(

@@ -6,6 +6,7 @@ import numpy as np
 
 from thinwire_private.link.channel import Channel
 from thinwire_private.message import CLIENT, SERVER, ProtocolMessage, crossing
+from thinwire_private.ot.consistency import check_bytes, prove, verify
 from thinwire_private.ot.kind import KK13_ROW_BITS, OtKind
 from thinwire_private.ot.kk13 import WideReceiver, WideSender, seeds
 from thinwire_private.ot.primitives import Prg, derive
@@ -19,7 +20,8 @@ class Suite:
 
     1. nonces: the session id is a hash of both, so no two sessions share a key;
     2. base OT requests, then replies with the sealed sums (softspoken.py);
-    3. with KK13: 256 OTs in each direction seed the other direction's rows.
+    3. both prove that their trees are consistent (consistency.py);
+    4. with KK13: 256 OTs in each direction seed the other direction's rows.
     """
 
     def __init__(self, kind: OtKind, role: int, channel: Channel, prg: Prg, context: bytes = b"") -> None:
@@ -34,6 +36,8 @@ class Suite:
         self.receiver = Receiver(kind, derive(self.session, "direction", bytes([1 - role])), prg)
         request = channel.exchange(self.sender.request)
         self.sender.finish(channel.exchange(self.receiver.reply(request)))
+        proof = channel.exchange(prove(self.receiver, self.session, prg))
+        verify(self.sender, self.session, kind, proof)
         self.wide_sender: WideSender | None = None
         self.wide_receiver: WideReceiver | None = None
         if kind.kk13:
@@ -53,7 +57,7 @@ class Suite:
 
 def setup_messages(kind: OtKind) -> tuple[ProtocolMessage, ...]:
     """What the set-up sends."""
-    sizes = [NONCE_BYTES, BASE_REQUEST_BYTES, BASE_REPLY_BYTES]
+    sizes = [NONCE_BYTES, BASE_REQUEST_BYTES, BASE_REPLY_BYTES, check_bytes(kind)]
     if kind.kk13:
         sizes.append(kind.row_bytes(KK13_ROW_BITS))
     return crossing(*((size, size) for size in sizes))

@@ -43,6 +43,7 @@ class Stock:
             return Triples(a, b, c, paired=False)
         start = self._used_doubles
         self._used_doubles += double
+        assert self._used_doubles <= self._doubles[0].size, "a stock of triples is used up: a bug of thinwire"
         pair = [array[start : start + double] for array in self._doubles]
         a, b, c = self._next_singles(single)
         return Triples(
@@ -55,6 +56,7 @@ class Stock:
     def _next_singles(self, count: int) -> list[Bytes]:
         start = self._used_singles
         self._used_singles += count
+        assert self._used_singles <= self._singles[0].size, "a stock of triples is used up: a bug of thinwire"
         return [array[start : start + count] for array in self._singles]
 
 

@@ -1,0 +1,1 @@
+"""Ring-LWE: parameters, keys, and convolutions as products of polynomials."""

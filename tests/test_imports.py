@@ -198,7 +198,7 @@ def test_only_public_names_are_shown() -> None:
     assert shown == sorted(thinwire.__all__)
     for name in thinwire.__all__:
         assert getattr(thinwire, name).__module__.startswith("thinwire."), name
-    with pytest.raises(AttributeError, match="no attribute 'comprss': it has Cast, Clip, Codec, Coder"):
+    with pytest.raises(AttributeError, match="no attribute 'comprss': it has Bins, Cast, Clip, Codec"):
         _ = thinwire.comprss  # type: ignore[attr-defined]
 
 

@@ -198,7 +198,7 @@ def compress(
             f"compress takes a DistributedDataParallel or FSDP2 model, not {type(model).__name__}: wrap it "
             "first, model = DistributedDataParallel(net)"
         )
-    _refuse_weights(options)
+    _refuse_of_fsdp2(options)
     own = model.device if isinstance(model.device, torch.device) else next(model.parameters()).device
     state, comm_hook = ddp_hook(codec, model=model, process_group=model.process_group, device=own, **options)
     try:
@@ -222,8 +222,8 @@ def _is_sharded(model: Any) -> bool:
     return is_sharded(model)
 
 
-def _refuse_weights(options: dict[str, Any]) -> None:
-    """Takes the options of FSDP2 out; raises if one is given."""
+def _refuse_of_fsdp2(options: dict[str, Any]) -> None:
+    """Takes out what only FSDP2 models have."""
     for name in _OF_FSDP2:
         if options.pop(name):
             raise PlanError(f"{name}= is for FSDP2 models, and DDP keeps whole weights: leave it out")

@@ -178,9 +178,8 @@ class Plan:
             groups.setdefault(alike, []).append(index)
         lanes, known = [], {} if learned is None else learned
         for (_, feedback, route, _), members in groups.items():
-            layout = Layout(
-                tuple(bucket.specs[i] for i in members), tuple(bucket.offsets[i] for i in members)
-            )
+            specs = tuple(bucket.specs[i] for i in members)
+            layout = Layout(specs, tuple(bucket.offsets[i] for i in members))
             codec = by_name[layout.names[0]].codec
             way = route_named("sharded" if codec.starts(step) else route)  # as what stays dense goes
             lanes.append(Lane(codec, layout, feedback, way, context, step, known, part_numel))

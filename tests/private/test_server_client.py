@@ -26,6 +26,7 @@ from thinwire_private.net import oracle
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import IntArray
 from thinwire_private.net.twq import QuantizedModel, write_twq
+from thinwire_private.program import QueryProgress
 from thinwire_private.sessions import digest
 from thinwire_private.variant import VARIANTS
 
@@ -358,3 +359,27 @@ def test_every_variant_gives_the_same_answer(small: Graph, pictures: IntArray) -
             client.predict(pictures[0])
             whole = total(client.entries)
             assert whole.measured_bytes == whole.predicted_bytes, name
+
+
+def test_a_pool_prepares_queries_in_idle_time(
+    server: private.Server, small: Graph, pictures: IntArray
+) -> None:
+    with private.Client(server.address, timeout_s=LONG_S, pool=2) as client:
+        for x in pictures:
+            for _ in range(6000):
+                if client.num_prepared == 2:
+                    break
+                time.sleep(0.01)
+            assert client.num_prepared == 2
+            np.testing.assert_array_equal(client.predict(x), oracle.run(small, x[None]))
+
+
+def test_progress_is_told_and_ends_at_all_of_it(server: private.Server, pictures: IntArray) -> None:
+    seen: list[QueryProgress] = []
+    with private.Client(server.address, timeout_s=LONG_S, watch=seen.append) as client:
+        client.predict(pictures[0])
+    for phase in ("offline", "online"):
+        done = [one.done for one in seen if one.phase == phase]
+        assert done == sorted(done)
+        assert done[-1] == 1.0
+    assert str(replace(seen[-1], done=0.5, seconds_left=75.2, layer="fc")) == "online 50%, fc, 1:15 left"

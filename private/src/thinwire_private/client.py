@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import threading
 from pathlib import Path
 from types import TracebackType
 
@@ -29,7 +30,8 @@ class Client:
 
     1. connect, shake hands, learn the public part of the model;  2. setup: base OTs and seeds, once;
     3. `prepare` runs the offline phase of queries before their inputs exist (else `predict` runs it);
-    4. `predict` runs the online phase.
+    4. `predict` runs the online phase. With `pool`, so many queries of one picture are kept prepared, in idle
+       time; the server's --max-memory limits what all its clients hold there.
     """
 
     def __init__(
@@ -42,11 +44,14 @@ class Client:
         expected: str | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         watch: Watch = lambda progress: None,
+        pool: int = 0,
     ) -> None:
         check_requirements()
         self._address = parse_address(server) if isinstance(server, str) else server
         self._context: ssl.SSLContext | None = None if ca is None else client_context(ca, certificate, key)
         self._expected, self._timeout_s, self._watch = _digest(expected), timeout_s, watch
+        self._turn = threading.RLock()  # one thread speaks at a time
+        self._pool = _Pool(self, pool) if pool else None
 
     def __enter__(self) -> Client:
         self._channel = connect(self._address, self._context, self._timeout_s)
@@ -57,11 +62,15 @@ class Client:
             if isinstance(error, LinkError) and self._met_silence():
                 raise LinkError(f"{error} (it sent nothing at all: if it uses TLS, give --ca)") from None
             raise
+        if self._pool is not None:
+            self._pool.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._pool is not None:
+            self._pool.stop()
         self._leave(error)
 
     @property
@@ -82,16 +91,26 @@ class Client:
     def prepare(self, queries: int = 1, batch: int = 1) -> None:
         """Run the offline phase of this many queries of `batch` pictures each."""
         for _ in range(queries):
-            self._ask(RequestKind.PREPARE, batch)
-            self._session.prepare(batch)
+            with self._turn:
+                self._ask(RequestKind.PREPARE, batch)
+                self._session.prepare(batch)
 
     def predict(self, x: ArrayLike) -> IntArray:
         """The output for integer pictures x, (C, H, W) or (N, C, H, W): N rows of logits, or classes."""
         pictures = check_input(self.graph, np.asarray(x))
-        if not self._session.is_prepared(len(pictures)):
-            self.prepare(1, len(pictures))
-        self._ask(RequestKind.QUERY, len(pictures))
-        return self._session.query(pictures)
+        with self._turn:
+            if not self._session.is_prepared(len(pictures)):
+                self.prepare(1, len(pictures))
+            self._ask(RequestKind.QUERY, len(pictures))
+            answer = self._session.query(pictures)
+        if self._pool is not None:
+            self._pool.refill()
+        return answer
+
+    @property
+    def num_prepared(self) -> int:
+        """Queries of one picture whose offline phase is done."""
+        return self._session.num_prepared(1)
 
     def _open(self) -> None:
         terms = meet_server(self._channel, self._expected)
@@ -114,6 +133,40 @@ class Client:
         else:
             # Sentences about the link may be told; any other could speak of the input.
             self._channel.abort(str(error) if isinstance(error, LinkError) else "the client has stopped")
+
+
+class _Pool:
+    """Keeps queries prepared, in a thread of its own that works while nobody asks."""
+
+    def __init__(self, client: Client, size: int) -> None:
+        self._client, self._size = client, size
+        self._wanted, self._stopping = threading.Event(), False
+        self._thread = threading.Thread(target=self._run, name="thinwire-private-pool", daemon=True)
+
+    def start(self) -> None:
+        self._wanted.set()
+        self._thread.start()
+
+    def refill(self) -> None:
+        """A query was used."""
+        self._wanted.set()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wanted.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            while self._client.num_prepared < self._size and not self._stopping:
+                try:
+                    self._client.prepare()
+                except LinkError:
+                    return  # the next predict meets it, too
+            if self._stopping:
+                return
 
 
 def _digest(expected: str | None) -> bytes:

@@ -21,6 +21,7 @@ from thinwire_private.link.tls import Address, accept, format_address, listen, s
 from thinwire_private.net.graph import Graph
 from thinwire_private.ot.base import check_requirements
 from thinwire_private.protocols.rlwe_product import FactorCache
+from thinwire_private.rings import RLWE, Rings
 from thinwire_private.sessions import MemoryLimit, ServerSession, describe, fingerprint
 from thinwire_private.variant import VARIANTS, Variant
 
@@ -100,7 +101,16 @@ class Server:
         accepting = threading.Thread(target=self._accept, name="thinwire-private-accept", daemon=True)
         self._threads = [accepting]
         accepting.start()
+        threading.Thread(target=self._warm, name="thinwire-private-warm", daemon=True).start()
         return self
+
+    def _warm(self) -> None:
+        """Transform weights before the first client needs them."""
+        rings = Rings(self._graph, self._variant, 1)
+        for layer in self._graph.layers:
+            product = rings.rlwe[layer.name] if rings.form(layer) == RLWE else None
+            if product is not None and not self._factors.fill(layer, product.packing, lambda: self._closing):
+                return
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

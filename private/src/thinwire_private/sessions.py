@@ -96,6 +96,10 @@ class PrivateSession:
         """Whether the offline phase of a query of this size is done."""
         return self._ready[batch] > 0
 
+    def num_prepared(self, batch: int) -> int:
+        """Queries of this size whose offline phase is done."""
+        return self._ready[batch]
+
     def prepare(self, batch: int) -> None:
         """The offline phase of one query."""
         if self._ready.total() >= MAX_PREPARED:

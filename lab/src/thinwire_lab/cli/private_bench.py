@@ -25,8 +25,8 @@ def bench(
     what: Annotated[
         str,
         typer.Argument(
-            help="ladder, digits, cifar10, operators, latency, convolutions, batch, large, rival, "
-            "fuzz, tables, all."
+            help="ladder, digits, cifar10, operators, latency, convolutions, batch, large, load, "
+            "rival, fuzz, tables, all."
         ),
     ] = "ladder",
     nets: Annotated[str, typer.Option(help="Networks, separated by commas.")] = NETS,
@@ -79,6 +79,7 @@ def _benches() -> dict[str, Bench]:
     from thinwire_lab.private.ladder import batch, cifar10, convolutions, digits, ladder
     from thinwire_lab.private.large import large
     from thinwire_lab.private.latency import latency
+    from thinwire_lab.private.load import load
     from thinwire_lab.private.records import write_tables
     from thinwire_lab.private.rival import operators, rival
 
@@ -91,6 +92,7 @@ def _benches() -> dict[str, Bench]:
         "convolutions": convolutions,
         "batch": batch,
         "large": large,
+        "load": load,
         "rival": rival,
         "fuzz": fuzzing,
         "tables": write_tables,

@@ -1,9 +1,10 @@
 """The fuzzer: damaged bytes into all that reads a peer's bytes; only a ThinwireError may come out, in time.
 
 Victims, each a reader of bytes: `frames` (a channel over a socket), `server` and `client` (the handshake),
-`model_file` and `model_facts`, `session` (a whole private prediction, one message of the peer damaged). That
-damage is within a frame whose checksum fits, as a broken or hostile peer would send it: the party that reads
-it must refuse it in one sentence or compute a wrong answer; neither party may crash or hang.
+`model_file` and `model_facts`, `rlwe` (key, ciphertexts, answers of a product by ring-LWE), `requests` (what
+a server is asked), `session` (a whole private prediction, one message of the peer damaged). The damage is
+within a frame whose checksum fits, as a broken or hostile peer would send it: the party that reads it must
+refuse it in one sentence or compute a wrong answer; neither party may crash or hang.
 """
 
 from __future__ import annotations
@@ -18,13 +19,23 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
+from typing import cast
 
 from thinwire.errors import LinkError, ThinwireError
 from thinwire_lab.private.records import BenchOptions, Row, Say
 from thinwire_private.link.channel import Channel, memory_pair, pack_header
-from thinwire_private.link.handshake import ANY, Hello, describe_digest, meet_client, meet_server
+from thinwire_private.link.handshake import (
+    ANY,
+    Hello,
+    Request,
+    RequestKind,
+    describe_digest,
+    meet_client,
+    meet_server,
+)
 from thinwire_private.link.stream import SocketChannel
 from thinwire_private.net.graph import Graph
+from thinwire_private.net.nodes import Weighted
 from thinwire_private.net.twq import (
     CHECKSUM_BYTES,
     QuantizedModel,
@@ -35,6 +46,11 @@ from thinwire_private.net.twq import (
 )
 from thinwire_private.net.widths import read_bits
 from thinwire_private.net.zoo import Sketch, build, random_pictures, with_random_weights
+from thinwire_private.ot.primitives import Prg
+from thinwire_private.ot.suite import Suite
+from thinwire_private.protocols.operator import Party
+from thinwire_private.protocols.rlwe_product import FactorCache, RlweProduct
+from thinwire_private.rlwe.keys import PUBLIC_KEY_BYTES, PublicKey, SecretKey
 from thinwire_private.sessions import ClientSession, ServerSession
 from thinwire_private.variant import variant
 
@@ -47,7 +63,16 @@ LIMIT_S = 30.0  # a case that takes longer hangs
 TIMEOUT_S = 2.0
 Victim = Callable[[random.Random], None]
 SHARES: Mapping[str, float] = MappingProxyType(  # of all cases
-    {"frames": 0.4, "server": 0.2, "client": 0.2, "model_file": 0.1, "model_facts": 0.09, "session": 0.01}
+    {
+        "frames": 0.3,
+        "server": 0.2,
+        "client": 0.2,
+        "model_file": 0.1,
+        "model_facts": 0.09,
+        "rlwe": 0.05,
+        "requests": 0.05,
+        "session": 0.01,
+    }
 )
 
 
@@ -168,6 +193,36 @@ def session(dice: random.Random) -> None:
         thread.join()
     if failures:
         raise failures[0]
+
+
+def rlwe(dice: random.Random) -> None:
+    """A key pair and a product by ring-LWE, with one damage on one side; a wrong share is no failure."""
+    ends: list[Channel] = list(memory_pair(SESSION_TIMEOUT_S))
+    ends[0] = DamagedChannel(ends[0], dice.randrange(0, 4), dice)
+    ends[1] = DamagedChannel(ends[1], dice.randrange(0, 3), dice)
+    layer, product = _small_product()
+    server, client = (Party(role, ends[role], cast(Suite, None), Prg()) for role in (0, 1))
+    secret = SecretKey(client.prg)
+    client.channel.send(secret.public())
+    public = PublicKey(server.channel.receive(PUBLIC_KEY_BYTES))
+    product.ask(client, secret, client.prg.ring(layer.taken[0].size, 12).reshape(1, *layer.taken[0].shape))
+    product.answer(server, public, FactorCache().factors(layer, product.packing))
+    product.finish(client, secret)
+
+
+def requests(dice: random.Random) -> None:
+    """A server reads a damaged request."""
+    request = Request(dice.choice(list(RequestKind)), dice.randrange(1, 2000)).to_bytes()
+    with ScriptedPeer(_framed([mutate(request, dice)])) as channel:
+        Request.receive(channel, 64)
+
+
+@cache
+def _small_product() -> tuple[Weighted, RlweProduct]:
+    layer = small_graph().layers[1]
+    product = RlweProduct.of(layer, 12, 1)
+    assert product is not None
+    return layer, product
 
 
 @cache
@@ -300,6 +355,8 @@ VICTIMS: Mapping[str, Victim] = MappingProxyType(
         "client": client,
         "model_file": model_file,
         "model_facts": model_facts,
+        "rlwe": rlwe,
+        "requests": requests,
         "session": session,
     }
 )

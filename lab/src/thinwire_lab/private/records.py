@@ -261,13 +261,48 @@ def fuzz_table(folder: Path) -> str:
     return _section("Damaged messages", "fuzz", columns, _newest(folder, "fuzz"))
 
 
+def large_table(folder: Path) -> str:
+    """ResNet-50 on a picture of 224x224."""
+    columns: list[Column] = [
+        ("network", lambda r: r["net"]),
+        ("bytes", lambda r: f"{r['bytes']:,}"),
+        ("run", _kept),
+        ("seconds", lambda r: f"{r['seconds']:.0f}"),
+        ("offline s / online s", lambda r: f"{r['offline_seconds']:.0f} / {r['online_seconds']:.0f}"),
+        ("CPU s, server / client", lambda r: " / ".join(f"{s:.0f}" for s in r["cpu_seconds"])),
+        ("peak memory, server / client", lambda r: " / ".join(f"{m:.0f} MB" for m in r["peak_memory_mb"])),
+        ("least active layer", lambda r: f"{r['least_active']:.0%}"),
+    ]
+    return _section("A network of real size", "large", columns, _newest(folder, "large"))
+
+
+def load_table(folder: Path) -> str:
+    """Clients that come, go and are killed."""
+    names = (
+        "net",
+        "clients",
+        "queries",
+        "answered",
+        "wrong",
+        "killed",
+        "failures",
+        "sessions_left",
+        "seconds",
+    )
+    columns: list[Column] = [(name.replace("_", " "), lambda r, name=name: str(r[name])) for name in names]  # type: ignore[misc]
+    columns.append(("server's MB before and after", lambda r: " / ".join(f"{m:.0f}" for m in r["memory_mb"])))
+    return _section("A load on a server", "load", columns, _newest(folder, "load"))
+
+
 TABLES = (
     ladder_table,
+    large_table,
     operator_table,
     whole_table,
     latency_table,
     convolution_table,
     speed_table,
+    load_table,
     rival_table,
     fuzz_table,
 )

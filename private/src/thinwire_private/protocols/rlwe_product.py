@@ -66,6 +66,15 @@ class FactorCache:
 
         return find
 
+    def fill(self, layer: Weighted, packing: Packing, stop: Callable[[], bool]) -> bool:
+        """Transform a layer's weights ahead; False if it was stopped or there is no more room."""
+        find = self.factors(layer, packing)
+        for number in range(packing.num_outputs):
+            if stop() or self.used + packing.num_inputs * 8 * IMAGE > self._limit:
+                return False
+            find(number)
+        return True
+
 
 @dataclass(frozen=True)
 class RlweProduct(Operator):

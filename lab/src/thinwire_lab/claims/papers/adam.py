@@ -1,4 +1,4 @@
-"""Claims about few bits under Adam: 1-bit Adam and 0/1 Adam, beside AdamW as it is and with rotated levels."""
+"""Claims about few bits under Adam: 1-bit Adam and 0/1 Adam, beside AdamW with and without `rotated`."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ class Exchange(Exchanger):
     - `named_tensors`: what is exchanged, by name; the same names, shapes and dtypes on every rank.
     - `codec`: a codec or rules by name, as for `compress`; not "auto", which measures a backward pass.
     - `group`: a process group of torch.distributed; None: all ranks.
-    - `feedback`, `route`, `schedule`, `keep_dense`, `min_numel`, `seed`, `kernels`, `hierarchy`, `link`,
-      `total_steps`: as for `compress`; a step is one `mean_`.
+    - `feedback`, `route`, `schedule`, `keep_dense`, `min_numel`, `sensitive`, `seed`, `kernels`, `hierarchy`,
+      `link`, `total_steps`: as for `compress`; a step is one `mean_`.
     - `same`: tensors that must have the same bits on all ranks, by name, such as parameters; they are
       compared every `check_every` steps, and `on_drift` says what happens if they differ.
 
@@ -60,6 +60,7 @@ class Exchange(Exchanger):
         hierarchy: str | int = "off",
         link: Link | None = None,
         total_steps: int | None = None,
+        sensitive: CodecLike | None = None,
         same: Named = (),
         check_every: int = CHECK_EVERY,
         on_drift: str = "raise",
@@ -76,7 +77,7 @@ class Exchange(Exchanger):
         self._specs, self._underway = specs, list[tuple[dict[str, Tensor], Tensor]]()
         self._arrived = threading.Event()
         super().__init__(
-            Policy.of(codec, keep_dense, min_numel, total_steps),
+            Policy.of(codec, keep_dense, min_numel, total_steps, sensitive),
             meeting if link is None else Emulated(meeting, link),
             next(iter(self._tensors.values())).device,
             NamedTensors(Model(tuple(specs.values())), names),

@@ -46,9 +46,8 @@ class BoundCodec:
     @cached_property
     def ranged(self) -> RangedStage | None:
         """The only stage, if it can be run part by part and the packer need not see all values first."""
-        if len(self.stages) != 1 or self.packer.max_words or self.packer.cut_points() == ():
-            return None
-        return self.stages[0].by_parts
+        at_once = len(self.stages) != 1 or self.packer.max_words or self.packer.cut_points() == ()
+        return None if at_once else self.stages[0].by_parts
 
     @property
     def num_summands(self) -> int:

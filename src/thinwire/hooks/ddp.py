@@ -224,6 +224,27 @@ def _is_sharded(model: Any) -> bool:
 
 def _refuse_of_fsdp2(options: dict[str, Any]) -> None:
     """Takes out what only FSDP2 models have."""
+    _refuse_fsdp2(options)
+
+
+def leave_gradients_alone(model: DistributedDataParallel) -> None:
+    """DDP leaves every rank its own gradients: an optimizer exchanges what it needs (thinwire.optim)."""
+
+    def as_they_are(state: None, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    try:
+        model.register_comm_hook(None, as_they_are)
+    except RuntimeError as error:
+        raise PlanError(
+            "this model has a communication hook already (tw.compress?), and 1-bit optimizers exchange by a "
+            "codec of their own: leave out tw.compress, or take torch.optim.AdamW with it"
+        ) from error
+
+
+def _refuse_fsdp2(options: dict[str, Any]) -> None:
     for name in _OF_FSDP2:
         if options.pop(name):
             raise PlanError(f"{name}= is for FSDP2 models, and DDP keeps whole weights: leave it out")

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.clock import COMPARE, CONNECT
@@ -20,7 +18,8 @@ from thinwire.exchange.packing import opened, sealed
 from thinwire.exchange.state import gathered_state, load_state, local_state
 from thinwire.feedback.base import is_finite
 from thinwire.groups.base import Group
-from thinwire.groups.torch import TorchGroup
+from thinwire.groups.torch import ProcessGroup, TorchGroup
+from thinwire.hooks.ddp import leave_gradients_alone
 from thinwire.hooks.failures import explain
 from thinwire.kernels import pick
 from thinwire.plans.plan import Plan
@@ -62,7 +61,7 @@ class ExchangingAdam(torch.optim.Optimizer):
         model: nn.Module,
         params: Iterable[dict[str, Any]] | None,
         options: dict[str, Any],
-        process_group: dist.ProcessGroup | None,
+        process_group: ProcessGroup | None,
         seed: int,
         group: Group | None,
     ) -> None:
@@ -76,7 +75,7 @@ class ExchangingAdam(torch.optim.Optimizer):
         specs = {spec.name: spec for spec in Model.of(module).specs}
         self._layout = Layout.packed(specs[name] for name in self._names)
         if isinstance(model, DistributedDataParallel):
-            _silence(model)
+            leave_gradients_alone(model)
         self._group = group or TorchGroup(process_group)
         self._engines = self._connected(seed)
         device = listed[0][0].device
@@ -250,22 +249,3 @@ def _refuse_strangers(listed: list[tuple[nn.Parameter, dict[str, Any]]], names: 
         raise PlanError("the model has no trainable parameters: there is nothing to update")
     if any(id(parameter) not in names for parameter, _ in listed):
         raise PlanError("params= has a parameter that is not the model's: pass groups of model.parameters()")
-
-
-def _silence(model: DistributedDataParallel) -> None:
-    """DDP leaves every rank its own gradients: the optimizer exchanges what it needs."""
-
-    def as_it_is(state: None, bucket: GradBucket) -> torch.futures.Future[Tensor]:
-        future: torch.futures.Future[Tensor] = torch.futures.Future()
-        future.set_result(bucket.buffer())
-        return future
-
-    as_it_is.__annotations__["bucket"] = GradBucket  # DDP compares annotations with the real classes
-    as_it_is.__annotations__["return"] = torch.futures.Future[Tensor]
-    try:
-        model.register_comm_hook(None, as_it_is)
-    except RuntimeError as error:
-        raise PlanError(
-            "this model has a communication hook already (tw.compress?), and 1-bit optimizers exchange by a "
-            "codec of their own: leave out tw.compress, or take torch.optim.AdamW with it"
-        ) from error

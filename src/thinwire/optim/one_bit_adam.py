@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from thinwire.errors import PlanError
 from thinwire.groups.base import Group
+from thinwire.groups.torch import ProcessGroup
 from thinwire.optim.exchanging import BETAS, ExchangingAdam, refuse_codec
 
 
@@ -38,7 +38,7 @@ class OneBitAdam(ExchangingAdam):
         weight_decay: float = 0.0,
         *,
         params: Iterable[dict[str, Any]] | None = None,
-        process_group: dist.ProcessGroup | None = None,
+        process_group: ProcessGroup | None = None,
         seed: int = 0,
         group: Group | None = None,
         codec: None = None,

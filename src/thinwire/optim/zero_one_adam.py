@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from thinwire.errors import PlanError
 from thinwire.groups.base import Group
+from thinwire.groups.torch import ProcessGroup
 from thinwire.optim.exchanging import BETAS, SIGNS, ExchangingAdam, refuse_codec
 
 
@@ -45,7 +45,7 @@ class ZeroOneAdam(ExchangingAdam):
         local_step_scaler: int = 32678,
         local_step_clipper: int = 16,
         params: Iterable[dict[str, Any]] | None = None,
-        process_group: dist.ProcessGroup | None = None,
+        process_group: ProcessGroup | None = None,
         seed: int = 0,
         group: Group | None = None,
         codec: None = None,

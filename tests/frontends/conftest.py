@@ -1,4 +1,4 @@
-"""These tests need the frameworks: `make test-frontends` installs them; `make test` leaves this folder out."""
+"""These tests need the frameworks: `make test-frontends` installs them, `make test` leaves them out."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
 """Small trainings through each framework; a process of torchrun (or a worker of Ray) each.
 
-python -m torch.distributed.run --standalone --nproc-per-node 2 tests/frontends/jobs.py FRAMEWORK CODEC FOLDER STEPS [STOP]
+torchrun --standalone --nproc-per-node 2 tests/frontends/jobs.py FRAMEWORK CODEC FOLDER STEPS [STOP]
 
-Trains STEPS steps; with STOP it stops there, and a second call goes on from the checkpoint. Rank 0 prints the digest
-of the parameters and what was logged.
+Trains STEPS steps; with STOP it stops there, and a second call goes on from the checkpoint. Rank 0 prints
+the digest of the parameters and what was logged.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -112,11 +113,11 @@ def transformers(codec: str, folder: Path, steps: int, stop: int | None) -> dict
             logits = self.net(x)
             return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
 
-    rows = [{"x": x, "labels": y} for x, y in examples()]
+    rows = [{"x": x, "labels": y} for x, y in zip(*examples().tensors, strict=True)]
     args = TrainingArguments(
-        str(folder), max_steps=stop or steps, per_device_train_batch_size=8, save_steps=EVERY, logging_steps=2,
-        use_cpu=True, report_to=[], disable_tqdm=True, optim="sgd", learning_rate=0.05, lr_scheduler_type="constant",
-        save_strategy="steps",
+        str(folder), max_steps=stop or steps, per_device_train_batch_size=8, save_strategy="steps",
+        save_steps=EVERY, logging_steps=2, use_cpu=True, report_to=[], disable_tqdm=True, optim="sgd",
+        learning_rate=0.05, lr_scheduler_type="constant",
     )  # fmt: skip
     trainer = Trainer(Classifier(), args, train_dataset=rows)
     compress(trainer, codec)
@@ -130,5 +131,5 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore", DeprecationWarning)
     jobs = {"lightning": lightning, "accelerate": accelerate, "transformers": transformers}
     answer = jobs[framework](codec, Path(folder), int(steps), int(stop[0]) if stop else None)
-    if int(__import__("os").environ["RANK"]) == 0:
+    if os.environ["RANK"] == "0":
         print("ANSWER " + json.dumps(answer), flush=True)

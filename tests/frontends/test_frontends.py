@@ -19,7 +19,15 @@ CODEC = "topk:0.1"  # error feedback: a resumed run without it would differ
 def train(framework: str, codec: str, folder: Path, steps: int, stop: int | None = None) -> dict[str, Any]:
     """What rank 0 said at the end."""
     folder.mkdir(exist_ok=True)
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(JOBS)]
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        str(JOBS),
+    ]
     words = [framework, codec, str(folder), str(steps), *([] if stop is None else [str(stop)])]
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     ran = subprocess.run([*launch, *words], capture_output=True, text=True, timeout=600, env=environment)

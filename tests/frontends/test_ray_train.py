@@ -19,13 +19,15 @@ from torch import nn
 import thinwire.ray
 
 STEPS = 12
+pytestmark = pytest.mark.filterwarnings("default")  # Ray warns of its own deprecated options
 
 
 def worker(config: dict[str, Any]) -> None:
     """Trains with a checkpoint every few steps; kills itself once at a given step, if asked to."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     rank = get_context().get_world_rank()
-    model, compressor = thinwire.ray.prepare_model(net(), config["codec"])
+    plain = net()
+    model, compressor = thinwire.ray.prepare_model(plain, config["codec"])
     assert compressor is not None
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     first = 0
@@ -33,7 +35,7 @@ def worker(config: dict[str, Any]) -> None:
         with saved.as_directory() as folder:
             state = torch.load(Path(folder) / "state.pt", weights_only=True)
         first = state["step"]
-        model.module.load_state_dict(state["model"])
+        plain.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         compressor.load_state_dict(state["compressor"])
     data = examples()
@@ -48,14 +50,14 @@ def worker(config: dict[str, Any]) -> None:
         if (step + 1) % EVERY == 0:
             state = {
                 "step": step + 1,
-                "model": model.module.state_dict(),
+                "model": plain.state_dict(),
                 "optimizer": optimizer.state_dict(),
                 "compressor": compressor.state_dict(gather=True),
             }
             with tempfile.TemporaryDirectory() as folder:
                 if rank == 0:
                     torch.save(state, Path(folder) / "state.pt")
-                shown = {"digest": digest(model.module)} | compressor.report().headline()
+                shown = {"digest": digest(plain)} | compressor.report().headline()
                 report(shown, checkpoint=Checkpoint.from_directory(folder) if rank == 0 else None)
     compressor.close()
 
@@ -65,7 +67,9 @@ def cluster() -> Any:
     ray.init(
         num_cpus=4,
         include_dashboard=False,
-        runtime_env={"env_vars": {"PYTHONPATH": f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"}},
+        runtime_env={
+            "env_vars": {"PYTHONPATH": f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"}
+        },
     )
     yield
     ray.shutdown()
@@ -79,7 +83,9 @@ def train(workers: int, folder: Path, kill_at: int | None = None) -> dict[str, A
         train_loop_config=config,
         torch_config=TorchConfig(backend="gloo"),
         scaling_config=ScalingConfig(num_workers=workers),
-        run_config=RunConfig(name="run", storage_path=str(folder), failure_config=FailureConfig(max_failures=1)),
+        run_config=RunConfig(
+            name="run", storage_path=str(folder), failure_config=FailureConfig(max_failures=1)
+        ),
     )
     metrics: dict[str, Any] = trainer.fit().metrics
     return metrics

@@ -72,10 +72,10 @@ def lightning(codec: str, folder: Path, steps: int, stop: int | None) -> dict[st
 def accelerate(codec: str, folder: Path, steps: int, stop: int | None) -> dict[str, Any]:
     from accelerate import Accelerator
 
-    from thinwire.accelerate import Compression
+    from thinwire.accelerate import compress
 
     accelerator = Accelerator(cpu=True)
-    compression = Compression(accelerator, codec)
+    compression = compress(accelerator, codec)
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     loader = torch.utils.data.DataLoader(examples(), batch_size=8)

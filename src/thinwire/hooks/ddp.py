@@ -266,6 +266,8 @@ def _asked(codec: CodecChoice, options: dict[str, Any]) -> CodecChoice:
                 f'"{codec}": bucket={value} is the size of DDP\'s buckets, and DDP is made already: pass '
                 f"bucket_cap_mb={value} to DistributedDataParallel"
             )
+        if name == "weights":
+            raise PlanError(f'"{codec}": weights= is an argument of compress, for FSDP2 models')
         if name in ("every", "outer"):
             raise PlanError(
                 f'"{codec}": {name}= is for local steps, and DDP exchanges in every step: make a tw.DiLoCo '

@@ -33,8 +33,8 @@ class Exchange(Exchanger):
     - `named_tensors`: what is exchanged, by name; the same names, shapes and dtypes on every rank.
     - `codec`: a codec or rules by name, as for `compress`; not "auto", which measures a backward pass.
     - `group`: a process group of torch.distributed; None: all ranks.
-    - `feedback`, `route`, `schedule`, `keep_dense`, `min_numel`, `seed`, `kernels`, `hierarchy`, `link`,
-      `total_steps`: as for `compress`; a step is one `mean_`.
+    - `feedback`, `route`, `schedule`, `keep_dense`, `min_numel`, `sensitive`, `seed`, `kernels`, `hierarchy`,
+      `link`, `total_steps`: as for `compress`; a step is one `mean_`.
     - `same`: tensors that must have the same bits on all ranks, by name, such as parameters; they are
       compared every `check_every` steps, and `on_drift` says what happens if they differ.
 
@@ -60,6 +60,7 @@ class Exchange(Exchanger):
         hierarchy: str | int = "off",
         link: Link | None = None,
         total_steps: int | None = None,
+        sensitive: CodecLike | None = None,
         same: Named = (),
         check_every: int = CHECK_EVERY,
         on_drift: str = "raise",
@@ -75,8 +76,9 @@ class Exchange(Exchanger):
         names = {id(tensor): name for name, tensor in self._tensors.items()}
         self._specs, self._underway = specs, list[tuple[dict[str, Tensor], Tensor]]()
         self._arrived = threading.Event()
+        self._buffers: dict[tuple[torch.dtype, int], Tensor] = {}
         super().__init__(
-            Policy.of(codec, keep_dense, min_numel, total_steps),
+            Policy.of(codec, keep_dense, min_numel, total_steps, sensitive),
             meeting if link is None else Emulated(meeting, link),
             next(iter(self._tensors.values())).device,
             NamedTensors(Model(tuple(specs.values())), names),
@@ -118,7 +120,7 @@ class Exchange(Exchanger):
         chosen = _by_dtype(given)
         for number, names in enumerate(chosen):
             last = number == len(chosen) - 1
-            flat = torch.cat([given[name].detach().reshape(-1) for name in names])
+            flat = self._flat([given[name].detach().reshape(-1) for name in names])
             self._underway.append(({name: given[name] for name in names}, flat))
             own: list[Tensor] = [self._tensors[name] for name in names]
             queue.exchange(flat, own, last, arrived.set if last else lambda: None)
@@ -135,6 +137,13 @@ class Exchange(Exchanger):
             sizes = [tensor.numel() for tensor in tensors.values()]
             for tensor, mean in zip(tensors.values(), torch.split(flat, sizes), strict=True):
                 tensor.copy_(mean.view_as(tensor))
+
+    def _flat(self, parts: list[Tensor]) -> Tensor:
+        """The tensors end to end, in a buffer that is used again."""
+        key = parts[0].dtype, sum(part.numel() for part in parts)
+        if key not in self._buffers:
+            self._buffers[key] = parts[0].new_empty(key[1])
+        return torch.cat(parts, out=self._buffers[key])
 
     def _check(self, given: Mapping[str, Tensor]) -> None:
         """Tensors under other names, or that have changed, are refused."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thinwire.errors import PrivateError
-from thinwire_private.cli.show import Json, VariantName, parse_bytes, print_row, print_table
+from thinwire_private.cli.show import Json, ProgressOutput, VariantName, parse_bytes, print_row, print_table
 
 if TYPE_CHECKING:
     from thinwire_private.costs import CostEntry
@@ -105,7 +105,18 @@ def infer(
     from thinwire_private.costs import total
 
     x = _read_array(input)
-    with Client(server, ca=ca, certificate=cert, key=key, expected=expect, timeout_s=timeout) as client:
+    with (
+        ProgressOutput(quiet=json) as bar,
+        Client(
+            server,
+            ca=ca,
+            certificate=cert,
+            key=key,
+            expected=expect,
+            timeout_s=timeout,
+            watch=lambda progress: bar.step(round(100 * progress.done), 100, str(progress)),
+        ) as client,
+    ):
         answer = client.predict(x)
         entries = client.entries
     if output is not None:

@@ -10,7 +10,7 @@ from typing import Any
 from thinwire_lab.claims.claim import Claim, Evidence, Judgement, Measured, Recorded, Untestable, graded
 from thinwire_lab.records import RecordFile
 
-SIRNN, COPRIV, OURS, OURS_LIKE_FOR_LIKE = "B0", "CoPriv-like", "ours", "S6"
+SIRNN, COPRIV, OURS, OURS_LIKE_FOR_LIKE = "B0", "CoPriv-like", "ours-ot", "S6"
 NET = "resnet32"
 PAPER_BYTES, PAPER_COPRIV, PAPER_LATENCY = 11.0, 2.8, 8.7
 COUNTED = "bytes are counted, and the same in every run: they were predicted to the byte"

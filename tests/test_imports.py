@@ -34,6 +34,7 @@ ROWS = (
     {"auto"},
     {"hooks"},
     {"optim"},
+    {"lightning", "accelerate", "transformers", "ray"},
     {"__init__"},
     {"cli", "private"},
     {"__main__"},

@@ -1,4 +1,4 @@
-"""Accelerate: `Compression(accelerator)` before `prepare` compresses the gradients of what it prepares."""
+"""Accelerate: `compress(accelerator)` before `prepare` compresses the gradients of what it prepares."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.errors import PlanError
 from thinwire.hooks.compressor import Compressor
-from thinwire.hooks.ddp import CodecChoice, compress
+from thinwire.hooks.ddp import CodecChoice
+from thinwire.hooks.ddp import compress as compress_ddp
 
 try:
     from accelerate import Accelerator
@@ -23,24 +24,27 @@ except ImportError as error:
 PLAIN = (DistributedType.MULTI_CPU, DistributedType.MULTI_GPU, DistributedType.NO)
 
 
-class Compression:
-    """Compresses the gradients of what the accelerator prepares; takes what `tw.compress` takes.
-
-    `save_state` and `load_state` of the accelerator have its state. `metrics()` is for `accelerator.log`.
+def compress(accelerator: Accelerator, codec: CodecChoice = "auto", **options: Any) -> AcceleratorCompression:
+    """Makes what the accelerator prepares send compressed gradients; takes what `tw.compress` takes.
 
     >>> accelerator = Accelerator()                                                          # doctest: +SKIP
-    >>> compression = Compression(accelerator, "rotated")                                    # doctest: +SKIP
+    >>> compression = compress(accelerator, "rotated")                                       # doctest: +SKIP
     >>> model, optimizer, loader = accelerator.prepare(net, optimizer, loader)               # doctest: +SKIP
     """
+    return AcceleratorCompression(accelerator, codec, options)
 
-    def __init__(self, accelerator: Accelerator, codec: CodecChoice = "auto", **options: Any) -> None:
+
+class AcceleratorCompression:
+    """What `compress` returns. `save_state` and `load_state` of the accelerator have its state."""
+
+    def __init__(self, accelerator: Accelerator, codec: CodecChoice, options: dict[str, Any]) -> None:
         if accelerator.distributed_type not in PLAIN:
             raise PlanError(
-                f"Compression needs plain DDP, not {accelerator.distributed_type.value}: leave DeepSpeed and "
+                f"thinwire needs plain DDP, not {accelerator.distributed_type.value}: leave DeepSpeed and "
                 "FSDP out of the accelerator's configuration"
             )
         if accelerator._models:
-            raise PlanError("a model is prepared already: make Compression before accelerator.prepare")
+            raise PlanError("a model is prepared already: call compress before accelerator.prepare")
         self.codec, self.options = codec, options
         self.compressor: Compressor | None = None
         self._saved: dict[str, Any] | None = None
@@ -54,8 +58,8 @@ class Compression:
                 "the accelerator wraps a second model: thinwire compresses one, use one Accelerator each"
             )
         if not isinstance(model, DistributedDataParallel):
-            raise PlanError(f"Compression needs DDP, not {type(model).__name__}")
-        self.compressor = compress(model, self.codec, **self.options)
+            raise PlanError(f"thinwire needs DDP, not {type(model).__name__}")
+        self.compressor = compress_ddp(model, self.codec, **self.options)
         if self._saved is not None:
             self.compressor.load_state_dict(self._saved)
 

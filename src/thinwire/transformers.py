@@ -29,7 +29,7 @@ except ImportError as error:
 FILE = "thinwire.pt"  # in a checkpoint's folder
 
 
-def compress(trainer: Trainer, codec: CodecChoice = "auto", **options: Any) -> Compression:
+def compress(trainer: Trainer, codec: CodecChoice = "auto", **options: Any) -> TrainerCompression:
     """Makes a Trainer send compressed gradients; takes what `tw.compress` takes. Call it before `train`.
 
     The Trainer's checkpoints have its state, its logs the ratio and the bytes of a step.
@@ -43,13 +43,13 @@ def compress(trainer: Trainer, codec: CodecChoice = "auto", **options: Any) -> C
             f"thinwire needs plain DDP, not {accelerator.distributed_type.value}: leave deepspeed= and fsdp= "
             "out of TrainingArguments"
         )
-    made = Compression(trainer, codec, options)
+    made = TrainerCompression(trainer, codec, options)
     accelerator.ddp_handler = hooked(accelerator.ddp_handler, made.attach)
     trainer.callback_handler.callbacks.insert(0, made)  # before those that show the logs
     return made
 
 
-class Compression(TrainerCallback):
+class TrainerCompression(TrainerCallback):
     """The callback behind `compress`; `compressor` is there once training has begun."""
 
     def __init__(self, trainer: Trainer, codec: CodecChoice, options: dict[str, Any]) -> None:

@@ -1,9 +1,8 @@
 """Ahead: what an online step needs and no input decides, made offline: its triples, and half of its OTs.
 
-Products go one way, from the client, and are most of all bytes; making triples goes both ways. Where the two
-take turns, the line is idle for a round trip at every layer. So the client asks for triples and goes on; it
-takes the server's answer LAG layers later, when it has long arrived. The line is never empty, and one round
-trip is left in all.
+Products by ring-LWE and triples are questions of the client that the server answers. Where each waits for its
+answer, the line is idle for a round trip at every layer. So the client asks and goes on; it takes an answer
+LAG questions later, when it has long arrived. The line is never empty, and one round trip is left in all.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from thinwire_private.ot.softspoken import BLOCK_OTS
 from thinwire_private.protocols.triples import TripleMaker
 from thinwire_private.step import ASK, FINISH, OFFLINE, Query, Step
 
-LAG = 2  # layers; triples that are asked for and not finished are held in memory
+LAG = 8  # questions under way; triples that are asked for and not finished are held in memory
 
 
 class HalfOts:

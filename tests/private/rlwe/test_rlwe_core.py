@@ -23,12 +23,11 @@ from thinwire_private.rlwe.parameters import (
     ERROR_VARIANCE,
     MAX_ERROR,
     MAX_LOG_Q,
+    PRIMES,
     STANDARD,
     RlweParameters,
     failure_bits,
 )
-
-PRIMES = (0x3FFFFFFFFFFE8001, 0x3FFFFFFFFFFF0001)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from thinwire_private.service import Endpoint
 CLIENTS, QUERIES, EVERY = 8, 100, 10
 
 
-class Load:
+class LoadTest:
     """So many queries by so many clients at once; of every `every` queries the client of one is killed."""
 
     def __init__(self, server: str, folder: Path, clients: int, queries: int, every: int) -> None:
@@ -106,7 +106,7 @@ def load_once(graph: Graph, clients: int, queries: int, every: int) -> Row:
             address = format_address(server.address)
             _warmed(address, folder, clients)
             before, began = resident_mb(), time.perf_counter()
-            load = Load(address, folder, clients, queries, every)
+            load = LoadTest(address, folder, clients, queries, every)
             load.run()
             seconds = time.perf_counter() - began
             after = _at_rest(server)
@@ -131,7 +131,7 @@ def load_once(graph: Graph, clients: int, queries: int, every: int) -> Row:
 
 def _warmed(address: str, folder: Path, clients: int) -> None:
     """A first round, so that caches and arenas have their size before memory is compared."""
-    Load(address, folder, clients, clients, clients + 1).run()
+    LoadTest(address, folder, clients, clients, clients + 1).run()
 
 
 def _at_rest(server: Server) -> dict[str, float]:

@@ -33,7 +33,8 @@ ERROR_VARIANCE = 10.5
 STATISTICAL_BITS = 40
 LOW_BITS, TOP_BITS = 5, 9  # below the plaintext, of c0 and of c1, that an answer has (private/csrc/rlwe.h)
 MAX_PLAINTEXT_BITS = 39  # decryption with one prime of 62 bits
-EXACT = 1 << 123  # products of polynomials are exact below about half of p0 p1
+PRIMES = (0x3FFFFFFFFFFE8001, 0x3FFFFFFFFFFF0001)  # of csrc/rlwe.cpp
+EXACT = PRIMES[0] * PRIMES[1] // 2  # products of polynomials are exact below it
 
 
 @dataclass(frozen=True)

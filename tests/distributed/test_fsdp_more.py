@@ -174,6 +174,8 @@ def replicated(codec: str, options: dict[str, Any], steps: int) -> Any:
     with compressed(net, codec, replicate_group=group, **options) as compressor:
         losses = train(net, steps)
         replicas = compressor.replicas.engine.group.step_bytes / steps
+        compressor.load_state_dict(compressor.state_dict())
+        assert "leave out gather=True" in failure_of(lambda: compressor.state_dict(gather=True)).text
         return losses, whole(net), replicas, compressor.report().bytes_per_step
 
 

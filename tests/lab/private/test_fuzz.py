@@ -8,7 +8,7 @@ import pytest
 
 from thinwire_lab.private.fuzz import SHARES, VICTIMS, fuzz, mutate, threads_left
 
-CASES = {"session": 12}
+CASES = {"session": 12, "rlwe": 60}
 
 
 @pytest.mark.parametrize("victim", VICTIMS)

@@ -7,7 +7,7 @@ NATIVE := $(SOURCES) CMakeLists.txt private/CMakeLists.txt
 PACKAGES := .[dev] private lab
 MODULES := .venv/.modules
 
-.PHONY: setup demo test test-timing lint format docs site picture sanitize bench clean
+.PHONY: setup demo test test-frontends test-timing lint format docs site picture sanitize bench clean
 
 setup: $(STAMP)
 
@@ -66,6 +66,18 @@ picture: setup
 # Four files at once, also on two cores: tests of real processes wait for one another much of the time.
 test: lint
 	$(BIN)/python -m pytest -n 4 --dist loadfile
+
+# The front ends with their frameworks, in an environment of their own (2 GB).
+FRONTENDS := build/frontends-venv
+test-frontends: $(FRONTENDS)/.ready
+	PYTHONPATH=tests/frontends $(FRONTENDS)/bin/python -m pytest tests/frontends
+
+$(FRONTENDS)/.ready: pyproject.toml constraints.txt $(NATIVE)
+	$(PYTHON) -m venv $(FRONTENDS)
+	$(FRONTENDS)/bin/pip install --quiet --disable-pip-version-check torch==2.13.0 numpy scikit-build-core nanobind ninja
+	$(FRONTENDS)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation torch==2.13.0 pytest \
+	    pytest-timeout pytest-xdist hypothesis './.[lightning,accelerate,transformers,ray]'
+	touch $@
 
 # What depends on how fast the machine is: durations, and what auto decides by them. On a quiet machine, not in CI.
 test-timing: setup

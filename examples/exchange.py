@@ -31,14 +31,13 @@ def main() -> None:
         for step in range(STEPS):
             x, labels = batch(step, dist.get_rank())
             loss = nn.functional.cross_entropy(net(x), labels)
-            for own, gradient in zip(
-                gradients.values(), torch.autograd.grad(loss, net.parameters()), strict=True
-            ):
+            found = torch.autograd.grad(loss, list(net.parameters()))
+            for own, gradient in zip(gradients.values(), found, strict=True):
                 own.copy_(gradient)
             exchange.mean_()
             with torch.no_grad():
                 for parameter, mean in zip(net.parameters(), gradients.values(), strict=True):
-                    parameter -= 0.1 * mean
+                    parameter.sub_(mean, alpha=0.1)
         report = exchange.report()
     if dist.get_rank() == 0:
         x, labels = batch(STEPS, 0)

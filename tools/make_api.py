@@ -25,7 +25,7 @@ from typing import Any
 
 from thinwire.deprecated import FormerAttribute
 
-PACKAGES = ("thinwire", "thinwire_private")
+PACKAGES = ("thinwire", "thinwire.optim", "thinwire_private")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "api.md"
 HEAD = """# API reference
 
@@ -80,7 +80,8 @@ class Entry:
 def entries(package: str) -> Iterator[Entry]:
     """Everything public in a package, each class followed by its members."""
     module = importlib.import_module(package)
-    public = {name: getattr(module, name) for name in sorted(module.__all__)}
+    found = {name: getattr(module, name) for name in sorted(module.__all__)}
+    public = {name: thing for name, thing in found.items() if not inspect.ismodule(thing)}
     for name, thing in public.items():
         yield Entry(f"{package}.{name}", thing, 3)
         if inspect.isclass(thing):

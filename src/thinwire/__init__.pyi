@@ -47,6 +47,7 @@ from thinwire.hooks.ddp import compress as compress
 from thinwire.hooks.ddp import ddp_hook as ddp_hook
 from thinwire.hooks.diloco import DiLoCo as DiLoCo
 from thinwire.hooks.exchange import Exchange as Exchange
+from thinwire.hooks.fsdp import ShardedCompressor as ShardedCompressor
 from thinwire.plans.plan import Plan as Plan
 from thinwire.plans.policy import Model as Model
 from thinwire.plans.policy import Policy as Policy

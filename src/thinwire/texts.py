@@ -185,6 +185,7 @@ OPTIONS = (
     "sensitive",
     "every",
     "outer",
+    "weights",
 )
 FORMER = {"memory": "feedback", "control": "schedule"}  # names before 0.2, which records still have
 _EXAMPLE = '"topk:0.01 @ schedule=guard feedback=none"'

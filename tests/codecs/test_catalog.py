@@ -94,7 +94,7 @@ def test_chains() -> None:
         ("qsgd:4,norm=l1", 'norm="l1" does not fit: "max" or "l2"'),
         ("qsgd:4,scales=none", 'scales="none" does not fit: "shared" or "own"'),
         ("sign:1", 'sign takes no bare value "1"'),
-        ("sign:values=median", 'values="median" does not fit: "mean" or "scaled"'),
+        ("sign:values=median", 'values="median" does not fit: "mean", "scaled" or "rms"'),
         ("sign:block=-32", "sign: block=-32 must be a multiple of 32, or layer"),
         ("dense:1", 'dense takes no bare value "1": write option=value'),
         ("dense:x=1", 'dense has no option "x": it takes none at all'),

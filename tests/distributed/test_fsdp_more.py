@@ -38,16 +38,18 @@ def run(model: dict[str, Any], codec: str, options: dict[str, Any], steps: int) 
         }
 
 
-@pytest.mark.parametrize("reshard", [True, False])
-@pytest.mark.parametrize("weights", ["qsgd:8", "bf16", "difference >> qsgd:4"])
+@pytest.mark.parametrize(
+    ("weights", "reshard"),
+    [("qsgd:8", True), ("bf16", False), ("difference >> qsgd:4", True), ("difference >> qsgd:4", False)],
+)
 def test_weights_in_few_bits(teams: Teams, weights: str, reshard: bool) -> None:
-    plain = teams(2).run(run, {"reshard": reshard}, "dense", {}, 20)[0]
+    plain = teams(2).run(run, {"reshard": reshard}, "dense", {}, 12)[0]
     options = {"weights": weights, "keep_weights": "difference" in weights}
-    results = teams(2).run(run, {"reshard": reshard}, "dense", options, 20)
+    results = teams(2).run(run, {"reshard": reshard}, "dense", options, 12)
     for one in results:
         sent, planned, as_they_are = one["bytes"]
         if "difference" in weights:  # the first gather is of weights as they are
-            assert planned < sent < planned + as_they_are / 10
+            assert planned < sent < planned + as_they_are / 6
             assert f"copies of them take {one['copies']:,} bytes" in one["text"]
             assert planned < as_they_are / (3 if not reshard else 6)
         else:
@@ -137,8 +139,9 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("gather", [False, True])
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    ("name", "gather"), [("qsgd", False), ("differences", False), ("differences", True), ("feedback", False)]
+)
 def test_a_resumed_run_has_the_same_bits(teams: Teams, tmp_path: Path, name: str, gather: bool) -> None:
     expected = teams(4).run(straight, *RUNS[name])[0]
     teams(4).run(save, *RUNS[name], str(tmp_path), gather)
@@ -171,6 +174,8 @@ def replicated(codec: str, options: dict[str, Any], steps: int) -> Any:
     with compressed(net, codec, replicate_group=group, **options) as compressor:
         losses = train(net, steps)
         replicas = compressor.replicas.engine.group.step_bytes / steps
+        compressor.load_state_dict(compressor.state_dict())
+        assert "leave out gather=True" in failure_of(lambda: compressor.state_dict(gather=True)).text
         return losses, whole(net), replicas, compressor.report().bytes_per_step
 
 

@@ -35,6 +35,10 @@ CODECS = {
     "fourier": "fourier >> qsgd:8",
     "dct": "dct >> topk:0.15 >> rangefloat:10",
     "fft": "fft:0.85",
+    "rotate": "rotate:256 >> qsgd:4",
+    "rotated": "rotated",
+    "sparseloco": "sparseloco",
+    "bins": "bins",
 }
 
 

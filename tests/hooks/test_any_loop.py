@@ -193,3 +193,25 @@ def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(PlanError, match='no tensor "v"'):
         exchange.mean_({"v": torch.zeros(3, 4)})
     exchange.close()
+
+
+def test_large_tensors_are_sent_from_where_they_lie() -> None:
+    """A large tensor that is contiguous, one that is not, and small ones beside them."""
+
+    def work(group: ThreadGroup) -> tuple[dict[str, Tensor], int]:
+        draw = torch.Generator().manual_seed(group.rank)
+        large = torch.randn(1 << 10, 1 << 10, generator=draw)
+        mine = {"a": large, "b": large.clone().T, "c": torch.full((3, 3), float(group.rank))}
+        kept = large.data_ptr()
+        with tw.Exchange(mine, "dense", group) as exchange:
+            exchange.mean_()
+        assert mine["a"].data_ptr() == kept
+        return mine, group.rank
+
+    expected = torch.stack(
+        [torch.randn(1 << 10, 1 << 10, generator=torch.Generator().manual_seed(r)) for r in range(WORLD)]
+    ).mean(0)
+    for mine, _ in on_ranks(work):
+        assert torch.allclose(mine["a"], expected, atol=1e-5)
+        assert torch.allclose(mine["b"].T, expected, atol=1e-5)
+        assert torch.equal(mine["c"], torch.ones(3, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from thinwire.errors import PlanError
 from thinwire.perf.local_steps import read_everys
 
 
-def rows(capsys: pytest.CaptureFixture[str], *more: str) -> list[dict[str, float]]:
+def rows(capsys: pytest.CaptureFixture[str], *more: str) -> list[dict[str, Any]]:
     run(["plan", "resnet50", "--nodes", "4", "--link", "100mbit", "--json", *more])
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 

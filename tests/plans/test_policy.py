@@ -205,3 +205,29 @@ def test_a_rule_that_matches_no_tensor_is_refused() -> None:
     with pytest.raises(PlanError, match='rule "fully\\*" matches no tensor'):
         Policy.of({"fully*": "terngrad"}).check(model)
     Policy.of({"fc*": "terngrad"}).check(model)
+
+
+def test_what_is_sensitive_travels_by_a_codec_of_its_own() -> None:
+    """Instead of dense; rules by name come first, and a codec that is nearly exact needs none."""
+    found = chosen(Policy.of("rotated", sensitive="qsgd:8"))
+    assert found["body.0.weight"] == ("rotated", "the rest")
+    assert found["embedding.weight"] == ("qsgd:8", "embedding")
+    assert found["head.weight"] == ("qsgd:8", "last layer")
+    assert found["body.1.bias"] == ("qsgd:8", "norm or bias")
+    assert (
+        chosen(Policy.of({"head.*": "fp16", "*": "rotated"}, sensitive="qsgd:8"))["head.weight"][0] == "fp16"
+    )
+    assert {name for name, _ in chosen(Policy.of("bf16", sensitive="qsgd:8")).values()} == {"bf16"}
+    assert [codec.name for codec in Policy.of("rotated", sensitive="qsgd:8").codecs] == ["qsgd:8", "rotated"]
+    with pytest.raises(CodecError, match='no codec "qsgt"'):
+        Policy.of("rotated", sensitive="qsgt:8")
+
+
+def test_a_sensitive_codec_saves_bytes() -> None:
+    plans = [
+        tw.Plan.of(Policy.of("rotated", sensitive=codec), NET, 4) for codec in (None, "qsgd:8", "qsgd:4")
+    ]
+    dense, eight, four = (plan.step_bytes() for plan in plans)
+    assert dense > 2 * eight
+    assert eight > four
+    assert len({plan.digest for plan in plans}) == 3

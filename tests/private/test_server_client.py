@@ -26,7 +26,7 @@ from thinwire_private.net import oracle
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import IntArray
 from thinwire_private.net.twq import QuantizedModel, write_twq
-from thinwire_private.program import Progress
+from thinwire_private.program import QueryProgress
 from thinwire_private.sessions import digest
 from thinwire_private.variant import VARIANTS
 
@@ -375,7 +375,7 @@ def test_a_pool_prepares_queries_in_idle_time(
 
 
 def test_progress_is_told_and_ends_at_all_of_it(server: private.Server, pictures: IntArray) -> None:
-    seen: list[Progress] = []
+    seen: list[QueryProgress] = []
     with private.Client(server.address, timeout_s=LONG_S, watch=seen.append) as client:
         client.predict(pictures[0])
     for phase in ("offline", "online"):

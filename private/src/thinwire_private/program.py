@@ -85,7 +85,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Progress:
+class QueryProgress:
     """How far a phase of a query is, and a guess of the seconds it still takes."""
 
     phase: str
@@ -98,7 +98,7 @@ class Progress:
         return f"{self.phase} {self.done:.0%}, {self.layer}, {minutes}:{seconds:02d} left"
 
 
-Watch = Callable[[Progress], None]
+Watch = Callable[[QueryProgress], None]
 
 
 @dataclass
@@ -185,7 +185,7 @@ class Player:
             done += step.weight
             if done:
                 left = (perf_counter() - began) * (total - done) / done
-                self.watch(Progress(step.phase, step.layer, done / total, left))
+                self.watch(QueryProgress(step.phase, step.layer, done / total, left))
 
     def _note(self, layer: str, operator: str, phase: str, start: float, before: ChannelCounters) -> None:
         passed = self.channel.counters - before

@@ -46,9 +46,8 @@ class BoundCodec:
     @cached_property
     def ranged(self) -> RangedStage | None:
         """The only stage, if it can be run part by part and the packer need not see all values first."""
-        if len(self.stages) != 1 or self.packer.max_words or self.packer.cut_points() == ():
-            return None
-        return self.stages[0].by_parts
+        at_once = len(self.stages) != 1 or self.packer.max_words or self.packer.cut_points() == ()
+        return None if at_once else self.stages[0].by_parts
 
     @property
     def num_summands(self) -> int:
@@ -146,11 +145,8 @@ class Codec:
 
     @property
     def reencodes(self) -> bool:
-        """True if an owner can encode the mean of its share again: two phases instead of an all-gather.
-
-        What the owner holds back lives behind the stages, so these must never change.
-        """
-        fixed = all(stage.fixed for stage in self.stages)
+        """True if an owner can encode the mean of its share again: two phases instead of an all-gather."""
+        fixed = all(stage.fixed for stage in self.stages)  # behind them lives what the owner holds back
         return self.merge is Merge.GATHER and fixed and self.coder.cuts_anywhere
 
     @cached_property

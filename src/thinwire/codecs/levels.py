@@ -20,6 +20,9 @@ from thinwire.kernels.base import SumKernels
 from thinwire.kernels.sizes import ROW, digits_per_word
 from thinwire.tensors import Key, Layout
 
+RANDOM, NEAREST = "random", "nearest"
+ROUNDINGS = (RANDOM, NEAREST)
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -137,14 +140,15 @@ class Rows:
         ]
         return torch.from_numpy(np.sqrt(np.array(counts, dtype=np.float64)).astype(np.float32))
 
-    def key_words(self, key: Key) -> Tensor:
-        """The two key words of every tensor, as int32."""
+    def key_words(self, key: Key, rounding: str = RANDOM) -> Tensor:
+        """The two key words of every tensor, as int32.
+
+        None where values go to the nearest level, which is how kernels know it.
+        """
+        if rounding != RANDOM:
+            return torch.empty(0, dtype=torch.int32)
         words = [word for segment in self.segments for word in key.words(segment.name)]
         return torch.tensor(words, dtype=torch.int64).to(torch.int32)
-
-    def rounding_keys(self, key: Key, rounding: str) -> Tensor:
-        """The keys of draws; none where values go to the nearest level, which is how kernels know it."""
-        return self.key_words(key) if rounding == RANDOM else torch.empty(0, dtype=torch.int32)
 
 
 def read_block(text: str) -> int:
@@ -177,8 +181,6 @@ def cut_points(numels: Iterable[int]) -> list[int]:
 
 
 MAX_SUM = 65535  # owners add in 16 bits
-RANDOM, NEAREST = "random", "nearest"
-ROUNDINGS = (RANDOM, NEAREST)
 ROUNDING_RULE, STEP_RULE = '"random" or "nearest"', 'a positive number of standard deviations, or "off"'
 
 
@@ -270,6 +272,11 @@ class SharedPacker(Packer):
         self.granule_bytes = levels.granule_bytes
         self.num_granules = self.rows.num_granules
         self.max_words = self.rows.num_scales if levels.fixed_scale is None else 0
+        self.fixed_scales = (
+            None
+            if self.max_words
+            else torch.full((self.rows.num_scales,), levels.fixed_scale or 0.0, device=context.device)
+        )
         self.zero = levels.top * context.world
         self.sum_digits = digits_per_word(2 * self.zero + 1)
 
@@ -299,7 +306,8 @@ class SharedPacker(Packer):
             self.levels.measure(x, words)
 
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
-        self.levels.draw(x, self._scales(shared) / self.levels.top, key, payload)
+        scales = shared.view(torch.float32) if self.fixed_scales is None else self.fixed_scales
+        self.levels.draw(x, scales / self.levels.top, key, payload)
 
     def merged_bytes(self, num_granules: int) -> int:
         return -(-num_granules * self.rows.granule_rows // self.sum_digits) * ROW * 4
@@ -311,20 +319,16 @@ class SharedPacker(Packer):
         shards = sums.shape[0]
         rows_per_shard = -(-self.num_granules // shards) * self.rows.granule_rows
         words = sums.reshape(-1).view(torch.int32)
-        steps = self._scales(shared) / (self.levels.gain * self.zero)
+        scales = shared.view(torch.float32) if self.fixed_scales is None else self.fixed_scales
+        steps = scales / (self.levels.gain * self.zero)
         self.levels.kernels.decode_sum(
             words, shards, rows_per_shard, self.zero, self.sum_digits, self.rows.table, steps, x
         )
 
     def decode_local(self, payload: Tensor, shared: Tensor, x: Tensor) -> None:
-        steps = self._scales(shared) / (self.levels.gain * self.levels.top)
+        scales = shared.view(torch.float32) if self.fixed_scales is None else self.fixed_scales
+        steps = scales / (self.levels.gain * self.levels.top)
         self.levels.decode_local(payload.unsqueeze(0), steps.view(1, -1), x)
-
-    def _scales(self, shared: Tensor) -> Tensor:
-        """The scale of every block: agreed on, or the same everywhere."""
-        if self.levels.fixed_scale is None:
-            return shared.view(torch.float32)
-        return torch.full((self.rows.num_scales,), self.levels.fixed_scale, device=self.context.device)
 
 
 class OwnPacker(GatherPacker):

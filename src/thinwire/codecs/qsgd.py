@@ -123,7 +123,7 @@ class QsgdLevels(Levels):
         self.kernels.scales(x, self.rows.table, self.coder.norm == "l2", words)
 
     def draw(self, x: Tensor, steps: Tensor, key: Key, codes: Tensor) -> None:
-        keys = self.rows.rounding_keys(key, self.coder.rounding)
+        keys = self.rows.key_words(key, self.coder.rounding)
         self.kernels.encode(x, self.rows.table, keys, steps, self.coder.bits, codes)
 
     def add(self, payloads: Tensor, sum_digits: int, words: Tensor) -> None:

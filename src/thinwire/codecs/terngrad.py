@@ -132,7 +132,7 @@ class TernaryLevels(Levels):
         self.kernels.scales(x, self.rows.table, self.coder.clip, scaler_is_limit, words, self.limits)
 
     def draw(self, x: Tensor, steps: Tensor, key: Key, codes: Tensor) -> None:
-        keys = self.rows.rounding_keys(key, self.coder.rounding)
+        keys = self.rows.key_words(key, self.coder.rounding)
         self.kernels.encode(x, self.rows.table, keys, steps, self.limits, self.digits, codes)
 
     def add(self, payloads: Tensor, sum_digits: int, words: Tensor) -> None:

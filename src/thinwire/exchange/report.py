@@ -127,6 +127,10 @@ class Report:
             found |= layer.scalars()
         return {f"thinwire/{name}": float(value) for name, value in found.items()}
 
+    def headline(self) -> dict[str, float]:
+        """The few numbers that fit beside a loss: the ratio, and what this worker sends in a step."""
+        return {"thinwire/ratio": self.ratio, "thinwire/MB_per_step": self.bytes_per_step / 1e6}
+
     def __str__(self) -> str:
         steps = max(1, self.steps)
         stages = ", ".join(f"{name} {1e3 * s / steps:.2f}" for name, s in self.seconds.items())

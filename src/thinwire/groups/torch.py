@@ -21,6 +21,8 @@ from thinwire.groups.collectives import Collectives
 from thinwire.groups.rendezvous import BackgroundTask, Rendezvous
 from thinwire.groups.witness import Listener, Standstill, Witness
 
+ProcessGroup = dist.ProcessGroup  # for those who only hand one on
+
 
 class TorchPart(Collectives):
     """Lives and fails with the whole: it has no witness, and its process group is closed by the whole."""

@@ -45,6 +45,7 @@ class BucketQueue:
         self.engine, self.node, self.group, self.planner = engine, node, group, planner
         self.plain = PlainAllReduce()
         self.auto: AutoSelector | None = None
+        self.watch: Callable[[], None] | None = None  # called behind every backward pass
         self._optimizer, self._drift, self._loss_scale = optimizer, drift, loss_scale
         self._stream = SideStream(engine.context.device)
         self._whole = WholeGradient()
@@ -145,6 +146,8 @@ class BucketQueue:
             self.auto.end_backward()
         self._counted.wait()  # parameters change behind the backward pass
         self.raise_error()
+        if self.watch is not None:
+            self.watch()
 
     def raise_error(self) -> None:
         """Raises what ended the exchanges, every time anew; of DDP's own all-reduce too it names the rank."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from thinwire.auto.actions import GroupActions
 from thinwire.auto.autotuner import Autotuner
 from thinwire.auto.profiler import Profiler
 from thinwire.deprecated import FormerAttribute
+from thinwire.errors import PlanError
 from thinwire.exchange.drift import DriftCheck, drift_check
 from thinwire.groups.base import Group
 from thinwire.hooks.exchanger import Exchanger
@@ -22,6 +25,31 @@ from thinwire.plans.plan import Plan
 from thinwire.plans.policy import Model, Policy
 from thinwire.schedules.base import Observation
 from thinwire.tensors import Layout
+
+
+@dataclass
+class StepWatch:
+    """Describes the exchange every so many steps; it does not keep the compressor."""
+
+    compressor: Callable[[], Compressor | None]
+    every: int
+    say: Callable[[str], None]
+    said: int = 0  # the step of the last line
+    began_s: float = field(default_factory=time.perf_counter)
+
+    def __call__(self) -> None:
+        """Behind every backward pass."""
+        compressor = self.compressor()
+        steps = 0 if compressor is None else compressor.engine.statistics.steps
+        if compressor is None or steps // self.every == self.said // self.every:
+            return
+        now_s, report = time.perf_counter(), compressor.report()
+        took_ms = 1e3 * (now_s - self.began_s) / (steps - self.said)
+        self.began_s, self.said = now_s, steps
+        self.say(
+            f"step {report.steps}: {report.codec}, {report.ratio:.1f}x fewer bytes "
+            f"({report.bytes_per_step / 1e6:.3g} MB a step), {took_ms:.0f} ms a step"
+        )
 
 
 class Compressor(Exchanger):
@@ -92,6 +120,19 @@ class Compressor(Exchanger):
             observation = Observation.of(loss, lr, epoch, reference)
             scheduler = self.engine.scheduler
             self.queue.worker.submit(lambda: scheduler.observe(observation), lambda: None)
+
+    def watch(self, every: int = 100, say: Callable[[str], None] | None = None) -> None:
+        """Says one line every so many steps: the codec, the ratio, what is sent, and how long a step takes.
+
+        By default rank 0 prints it. `say` gets the line instead, on every rank that passes one.
+
+        >>> compressor.watch(every=200)                                              # doctest: +SKIP
+        step 200: qsgd:4, 5.8x fewer bytes (0.676 MB a step), 84 ms a step
+        """
+        if every < 1:
+            raise PlanError(f"watch(every={every}) must be at least 1 step")
+        say = say or (print if self.group.rank == 0 else lambda line: None)
+        self.queue.watch = StepWatch(weakref.ref(self), every, say)
 
     strength = FormerAttribute("compression_level")
 

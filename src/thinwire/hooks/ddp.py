@@ -198,9 +198,7 @@ def compress(
             f"compress takes a DistributedDataParallel or FSDP2 model, not {type(model).__name__}: wrap it "
             "first, model = DistributedDataParallel(net)"
         )
-    for name in _OF_FSDP2:
-        if options.pop(name):
-            raise PlanError(f"{name}= is for FSDP2 models, and DDP keeps whole weights: leave it out")
+    _refuse_of_fsdp2(options)
     own = model.device if isinstance(model.device, torch.device) else next(model.parameters()).device
     state, comm_hook = ddp_hook(codec, model=model, process_group=model.process_group, device=own, **options)
     try:
@@ -224,6 +222,34 @@ def _is_sharded(model: Any) -> bool:
     return is_sharded(model)
 
 
+def _refuse_of_fsdp2(options: dict[str, Any]) -> None:
+    """Takes out what only FSDP2 models have."""
+    _refuse_fsdp2(options)
+
+
+def leave_gradients_alone(model: DistributedDataParallel) -> None:
+    """DDP leaves every rank its own gradients: an optimizer exchanges what it needs (thinwire.optim)."""
+
+    def as_they_are(state: None, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    try:
+        model.register_comm_hook(None, as_they_are)
+    except RuntimeError as error:
+        raise PlanError(
+            "this model has a communication hook already (tw.compress?), and 1-bit optimizers exchange by a "
+            "codec of their own: leave out tw.compress, or take torch.optim.AdamW with it"
+        ) from error
+
+
+def _refuse_fsdp2(options: dict[str, Any]) -> None:
+    for name in _OF_FSDP2:
+        if options.pop(name):
+            raise PlanError(f"{name}= is for FSDP2 models, and DDP keeps whole weights: leave it out")
+
+
 def _uncompiled(model: Any) -> Any:
     """The module that torch.compile was given, if this is what it made."""
     return getattr(model, "_orig_mod", model)
@@ -240,6 +266,8 @@ def _asked(codec: CodecChoice, options: dict[str, Any]) -> CodecChoice:
                 f'"{codec}": bucket={value} is the size of DDP\'s buckets, and DDP is made already: pass '
                 f"bucket_cap_mb={value} to DistributedDataParallel"
             )
+        if name == "weights":
+            raise PlanError(f'"{codec}": weights= is an argument of compress, for FSDP2 models')
         if name in ("every", "outer"):
             raise PlanError(
                 f'"{codec}": {name}= is for local steps, and DDP exchanges in every step: make a tw.DiLoCo '

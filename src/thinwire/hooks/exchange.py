@@ -24,6 +24,7 @@ from thinwire.plans.policy import MIN_NUMEL, Model, Policy
 from thinwire.tensors import Spec
 
 Named = Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]
+LARGE = 1 << 20  # elements of a tensor that is not worth copying
 KEEP_DENSE = ("vector", "small")  # what a tensor without a model can be
 
 
@@ -33,8 +34,8 @@ class Exchange(Exchanger):
     - `named_tensors`: what is exchanged, by name; the same names, shapes and dtypes on every rank.
     - `codec`: a codec or rules by name, as for `compress`; not "auto", which measures a backward pass.
     - `group`: a process group of torch.distributed; None: all ranks.
-    - `feedback`, `route`, `schedule`, `keep_dense`, `min_numel`, `seed`, `kernels`, `hierarchy`, `link`,
-      `total_steps`: as for `compress`; a step is one `mean_`.
+    - `feedback`, `route`, `schedule`, `keep_dense`, `min_numel`, `sensitive`, `seed`, `kernels`, `hierarchy`,
+      `link`, `total_steps`: as for `compress`; a step is one `mean_`.
     - `same`: tensors that must have the same bits on all ranks, by name, such as parameters; they are
       compared every `check_every` steps, and `on_drift` says what happens if they differ.
 
@@ -60,6 +61,7 @@ class Exchange(Exchanger):
         hierarchy: str | int = "off",
         link: Link | None = None,
         total_steps: int | None = None,
+        sensitive: CodecLike | None = None,
         same: Named = (),
         check_every: int = CHECK_EVERY,
         on_drift: str = "raise",
@@ -75,8 +77,9 @@ class Exchange(Exchanger):
         names = {id(tensor): name for name, tensor in self._tensors.items()}
         self._specs, self._underway = specs, list[tuple[dict[str, Tensor], Tensor]]()
         self._arrived = threading.Event()
+        self._buffers: dict[tuple[torch.dtype, int], Tensor] = {}
         super().__init__(
-            Policy.of(codec, keep_dense, min_numel, total_steps),
+            Policy.of(codec, keep_dense, min_numel, total_steps, sensitive),
             meeting if link is None else Emulated(meeting, link),
             next(iter(self._tensors.values())).device,
             NamedTensors(Model(tuple(specs.values())), names),
@@ -103,6 +106,8 @@ class Exchange(Exchanger):
     def start(self, tensors: Named | None = None, called: str = "Exchange.mean_ (or start)") -> None:
         """Begins `mean_` and returns: what the tensors hold now is sent while the caller computes.
 
+        Do not touch them before `wait`: large ones are sent from where they lie, and become means there.
+
         `called`: what errors call it, if a rank does not come, or comes to something else.
         """
         if self._underway:
@@ -115,10 +120,10 @@ class Exchange(Exchanger):
         self._arrived = arrived = threading.Event()
         queue = self.queue
         queue.worker.submit(lambda: queue.call_roll(called), lambda: None)
-        chosen = _by_dtype(given)
+        chosen = _buckets(given)
         for number, names in enumerate(chosen):
             last = number == len(chosen) - 1
-            flat = torch.cat([given[name].detach().reshape(-1) for name in names])
+            flat = self._flat([given[name].detach().reshape(-1) for name in names])
             self._underway.append(({name: given[name] for name in names}, flat))
             own: list[Tensor] = [self._tensors[name] for name in names]
             queue.exchange(flat, own, last, arrived.set if last else lambda: None)
@@ -134,7 +139,17 @@ class Exchange(Exchanger):
         for tensors, flat in underway:
             sizes = [tensor.numel() for tensor in tensors.values()]
             for tensor, mean in zip(tensors.values(), torch.split(flat, sizes), strict=True):
-                tensor.copy_(mean.view_as(tensor))
+                if mean.data_ptr() != tensor.data_ptr():
+                    tensor.copy_(mean.view_as(tensor))
+
+    def _flat(self, parts: list[Tensor]) -> Tensor:
+        """The tensors end to end: one alone as it lies, several in a buffer that is used again."""
+        if len(parts) == 1 and parts[0].is_contiguous():
+            return parts[0]
+        key = parts[0].dtype, sum(part.numel() for part in parts)
+        if key not in self._buffers:
+            self._buffers[key] = parts[0].new_empty(key[1])
+        return torch.cat(parts, out=self._buffers[key])
 
     def _check(self, given: Mapping[str, Tensor]) -> None:
         """Tensors under other names, or that have changed, are refused."""
@@ -180,9 +195,10 @@ def _spec(name: str, tensor: Tensor) -> Spec:
     return Spec(name, tuple(tensor.shape), tensor.dtype)
 
 
-def _by_dtype(tensors: Mapping[str, Tensor]) -> Sequence[list[str]]:
-    """The names of the tensors of each dtype, which lie in one buffer."""
-    found: dict[torch.dtype, list[str]] = {}
+def _buckets(tensors: Mapping[str, Tensor]) -> Sequence[list[str]]:
+    """What is sent together: a large tensor alone, from where it lies, and the others of each dtype."""
+    found: dict[object, list[str]] = {}
     for name, tensor in tensors.items():
-        found.setdefault(tensor.dtype, []).append(name)
+        key: object = name if tensor.numel() >= LARGE else tensor.dtype
+        found.setdefault(key, []).append(name)
     return list(found.values())

@@ -14,7 +14,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatt
 
 from thinwire.clock import PREPARE, WEIGHTS
 from thinwire.codecs.coder import Context
-from thinwire.errors import PlanError
+from thinwire.errors import PlanError, StateError
 from thinwire.exchange.drift import DriftCheck
 from thinwire.exchange.engine import Bucket
 from thinwire.exchange.report import Report
@@ -223,8 +223,11 @@ class ShardedCompressor(Exchanger):
                 unit.module.set_all_reduce_hook(_hook(self, unit))
 
     def _saved(self, state: dict[str, Any]) -> dict[str, Any]:
+        gathered = bool(state.get("gathered"))
+        if gathered and self.replicas is not None:
+            raise StateError("with replicate_group= every rank saves its own state: leave out gather=True")
         more = {} if self.replicas is None else {"replicas": self.replicas.state()}
-        return {**state, **more, "weights": saved_weights(self._weights, bool(state.get("gathered")))}
+        return {**state, **more, "weights": saved_weights(self._weights, gathered)}
 
     def _load_beside(self, state: Mapping[str, Any]) -> None:
         super()._load_beside(state)

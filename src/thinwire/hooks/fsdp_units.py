@@ -50,10 +50,10 @@ class Unit:
     @property
     def reduce_dtype(self) -> torch.dtype:
         """Of gradients that travel, as its mixed precision says."""
-        policy = self.group.mp_policy
-        own: torch.dtype = self.group.fsdp_params[0].sharded_param.dtype
-        found: torch.dtype = policy.reduce_dtype or policy.param_dtype or own
-        return found
+        policy, found = self.group.mp_policy, [p.sharded_param for p in self.group.fsdp_params]
+        own: torch.dtype = next((p.dtype for p in found if p.requires_grad), found[0].dtype)
+        dtype: torch.dtype = policy.reduce_dtype or policy.param_dtype or own
+        return dtype
 
     @property
     def weight_dtype(self) -> torch.dtype:

@@ -81,7 +81,8 @@ def _refuse(codec: Any, options: dict[str, Any]) -> None:
 
 
 def _policy(codec: Any, options: dict[str, Any]) -> Policy:
-    return Policy.of(codec, options.pop("keep_dense"), options.pop("min_numel"), options.pop("total_steps"))
+    names = ("keep_dense", "min_numel", "total_steps", "sensitive")
+    return Policy.of(codec, **{name: options.pop(name) for name in names})
 
 
 def _weights(options: dict[str, Any], units: list[Unit]) -> WeightCodec | None:

@@ -2,3 +2,5 @@
 
 from thinwire.optim.one_bit_adam import OneBitAdam as OneBitAdam
 from thinwire.optim.zero_one_adam import ZeroOneAdam as ZeroOneAdam
+
+__all__ = ["OneBitAdam", "ZeroOneAdam"]

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.clock import COMPARE, CONNECT
 from thinwire.errors import PlanError, StateError
 from thinwire.exchange.engine import Bucket, Engine
-from thinwire.exchange.state import gathered_state, load_state, local_state, opened, sealed
+from thinwire.exchange.packing import opened, sealed
+from thinwire.exchange.state import gathered_state, load_state, local_state
 from thinwire.feedback.base import is_finite
 from thinwire.groups.base import Group
-from thinwire.groups.torch import TorchGroup
+from thinwire.groups.torch import ProcessGroup, TorchGroup
+from thinwire.hooks.ddp import leave_gradients_alone
 from thinwire.hooks.failures import explain
 from thinwire.kernels import pick
 from thinwire.plans.plan import Plan
@@ -61,7 +61,7 @@ class ExchangingAdam(torch.optim.Optimizer):
         model: nn.Module,
         params: Iterable[dict[str, Any]] | None,
         options: dict[str, Any],
-        process_group: dist.ProcessGroup | None,
+        process_group: ProcessGroup | None,
         seed: int,
         group: Group | None,
     ) -> None:
@@ -75,7 +75,7 @@ class ExchangingAdam(torch.optim.Optimizer):
         specs = {spec.name: spec for spec in Model.of(module).specs}
         self._layout = Layout.packed(specs[name] for name in self._names)
         if isinstance(model, DistributedDataParallel):
-            _silence(model)
+            leave_gradients_alone(model)
         self._group = group or TorchGroup(process_group)
         self._engines = self._connected(seed)
         device = listed[0][0].device
@@ -129,7 +129,7 @@ class ExchangingAdam(torch.optim.Optimizer):
             load_state(engine, opened(held[name], self._group.rank))
         super().load_state_dict({key: value for key, value in state_dict.items() if key != EXCHANGE})
         self._count(held["counters"])
-        for part in self.slices():
+        for part in self._slices():
             for name, flat in self._flats().items():
                 flat[part.where] = self.state[part.parameter][name].flatten()
         self._show()
@@ -148,10 +148,10 @@ class ExchangingAdam(torch.optim.Optimizer):
     def _count(self, counters: dict[str, float]) -> None:
         self.num_steps = int(counters["steps"])
 
-    def exact_mean(self, x: Tensor) -> bool:
+    def _exact_mean(self, x: Tensor) -> bool:
         return self._exchanged(MEAN, x)
 
-    def mean_by_signs(self, x: Tensor) -> bool:
+    def _mean_by_signs(self, x: Tensor) -> bool:
         """As `_mean`; where v is 0 no gradient ever came, and a sign would be nothing but noise."""
         finite = self._exchanged(SIGNS, x)
         x.masked_fill_(self.v == 0, 0.0)
@@ -168,12 +168,12 @@ class ExchangingAdam(torch.optim.Optimizer):
         engine.end_step()
         return finite
 
-    def direction(self, part: Slice) -> Tensor:
+    def _direction(self, part: Slice) -> Tensor:
         """m / (sqrt(v) + eps) + wd p, of one parameter."""
-        scaled = self.m[part.where] / self.spread(part)
+        scaled = self.m[part.where] / self._spread(part)
         return scaled.add_(part.parameter.flatten(), alpha=part.options["weight_decay"])
 
-    def spread(self, part: Slice) -> Tensor:
+    def _spread(self, part: Slice) -> Tensor:
         return self.v[part.where].sqrt().add_(part.options["eps"])
 
     def _gradients(self) -> Tensor:
@@ -182,7 +182,7 @@ class ExchangingAdam(torch.optim.Optimizer):
     def _listed(self) -> Iterator[tuple[nn.Parameter, dict[str, Any]]]:
         return ((p, group) for group in self.param_groups for p in group["params"])
 
-    def slices(self) -> Iterator[Slice]:
+    def _slices(self) -> Iterator[Slice]:
         for (parameter, options), where in zip(self._listed(), self._layout.slices, strict=True):
             yield Slice(parameter, where, options)
 
@@ -192,7 +192,7 @@ class ExchangingAdam(torch.optim.Optimizer):
 
     def _show(self) -> None:
         """Torch's own state is views of the flat buffers: `state_dict` saves them."""
-        for part in self.slices():
+        for part in self._slices():
             for name, flat in self._flats().items():
                 self.state[part.parameter][name] = flat[part.where].view_as(part.parameter)
 
@@ -249,22 +249,3 @@ def _refuse_strangers(listed: list[tuple[nn.Parameter, dict[str, Any]]], names: 
         raise PlanError("the model has no trainable parameters: there is nothing to update")
     if any(id(parameter) not in names for parameter, _ in listed):
         raise PlanError("params= has a parameter that is not the model's: pass groups of model.parameters()")
-
-
-def _silence(model: DistributedDataParallel) -> None:
-    """DDP leaves every rank its own gradients: the optimizer exchanges what it needs."""
-
-    def as_it_is(state: None, bucket: GradBucket) -> torch.futures.Future[Tensor]:
-        future: torch.futures.Future[Tensor] = torch.futures.Future()
-        future.set_result(bucket.buffer())
-        return future
-
-    as_it_is.__annotations__["bucket"] = GradBucket  # DDP compares annotations with the real classes
-    as_it_is.__annotations__["return"] = torch.futures.Future[Tensor]
-    try:
-        model.register_comm_hook(None, as_it_is)
-    except RuntimeError as error:
-        raise PlanError(
-            "this model has a communication hook already (tw.compress?), and 1-bit optimizers exchange by a "
-            "codec of their own: leave out tw.compress, or take torch.optim.AdamW with it"
-        ) from error

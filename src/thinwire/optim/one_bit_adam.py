@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from thinwire.errors import PlanError
 from thinwire.groups.base import Group
+from thinwire.groups.torch import ProcessGroup
 from thinwire.optim.exchanging import BETAS, ExchangingAdam, refuse_codec
 
 
@@ -38,7 +38,7 @@ class OneBitAdam(ExchangingAdam):
         weight_decay: float = 0.0,
         *,
         params: Iterable[dict[str, Any]] | None = None,
-        process_group: dist.ProcessGroup | None = None,
+        process_group: ProcessGroup | None = None,
         seed: int = 0,
         group: Group | None = None,
         codec: None = None,
@@ -59,17 +59,17 @@ class OneBitAdam(ExchangingAdam):
         return self.num_steps >= self.freeze_step
 
     def _update(self, gradient: Tensor) -> None:
-        if not self.frozen and not self.exact_mean(gradient):
+        if not self.frozen and not self._exact_mean(gradient):
             return
         m = self.m.clone()
-        for part in self.slices():
+        for part in self._slices():
             b1, b2 = part.options["betas"]
             g = gradient[part.where]
             m[part.where].mul_(b1).add_(g, alpha=1 - b1)
             if not self.frozen:
                 self.v[part.where].mul_(b2).addcmul_(g, g, value=1 - b2)
-        if self.frozen and not self.mean_by_signs(m):
+        if self.frozen and not self._mean_by_signs(m):
             return
         self.m.copy_(m)
-        for part in self.slices():
-            part.parameter.add_(self.direction(part).view_as(part.parameter), alpha=-part.options["lr"])
+        for part in self._slices():
+            part.parameter.add_(self._direction(part).view_as(part.parameter), alpha=-part.options["lr"])

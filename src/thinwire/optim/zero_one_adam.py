@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from thinwire.errors import PlanError
 from thinwire.groups.base import Group
+from thinwire.groups.torch import ProcessGroup
 from thinwire.optim.exchanging import BETAS, SIGNS, ExchangingAdam, refuse_codec
 
 
@@ -45,7 +45,7 @@ class ZeroOneAdam(ExchangingAdam):
         local_step_scaler: int = 32678,
         local_step_clipper: int = 16,
         params: Iterable[dict[str, Any]] | None = None,
-        process_group: dist.ProcessGroup | None = None,
+        process_group: ProcessGroup | None = None,
         seed: int = 0,
         group: Group | None = None,
         codec: None = None,
@@ -85,30 +85,30 @@ class ZeroOneAdam(ExchangingAdam):
                 self.local_interval = min(self.counts["local_step_clipper"], 2 * self.local_interval)
             return
         exact = number % self.var_interval == 0
-        if self.exact_mean(gradient) if exact else self.mean_by_signs(gradient):
+        if self._exact_mean(gradient) if exact else self._mean_by_signs(gradient):
             self._shared_step(gradient, exact)
         self.var_updates += exact
         if self.var_updates == self.counts["var_update_scaler"]:
             self.var_updates, self.var_interval = 0, 2 * self.var_interval
 
     def _shared_step(self, gradient: Tensor, exact: bool) -> None:
-        for part in self.slices():
+        for part in self._slices():
             b1, b2 = part.options["betas"]
             g = gradient[part.where]
             self.m[part.where].mul_(b1).add_(g, alpha=1 - b1)
             if exact:
                 self.v[part.where].mul_(b2).addcmul_(g, g, value=1 - b2)
-            part.parameter.add_(self.direction(part).view_as(part.parameter), alpha=-part.options["lr"])
+            part.parameter.add_(self._direction(part).view_as(part.parameter), alpha=-part.options["lr"])
 
     def _local_step(self, gradient: Tensor) -> None:
         if self.num_steps == self.counts["var_freeze_step"]:
             self._forget_residuals()
-        for part in self.slices():
+        for part in self._slices():
             lr, b1 = part.options["lr"], part.options["betas"][0]
             if not any(self.rates):  # where all ranks met: p - u would not have the same bits on all of them
                 self.met[part.where] = part.parameter.flatten()
             self.m[part.where].mul_(b1).add_(gradient[part.where], alpha=1 - b1)
-            direction = self.direction(part)
+            direction = self._direction(part)
             part.parameter.add_(direction.view_as(part.parameter), alpha=-lr)
             self.u[part.where].add_(direction, alpha=-lr)
         for number, group in enumerate(self.param_groups):
@@ -117,15 +117,15 @@ class ZeroOneAdam(ExchangingAdam):
     def _meet(self) -> None:
         """Takes the local steps back, all of them, and makes their mean by signs instead."""
         sent = torch.empty_like(self.u)
-        for part in self.slices():
+        for part in self._slices():
             part.parameter.copy_(self.met[part.where].view_as(part.parameter))
-            sent[part.where] = self.u[part.where] * self.spread(part)
-        if self.mean_by_signs(sent):
+            sent[part.where] = self.u[part.where] * self._spread(part)
+        if self._mean_by_signs(sent):
             rates = {id(group): rate for group, rate in zip(self.param_groups, self.rates, strict=True)}
-            for part in self.slices():
+            for part in self._slices():
                 if rates[id(part.options)]:
                     torch.div(sent[part.where], -rates[id(part.options)], out=self.m[part.where])
-                moved = sent[part.where] / self.spread(part)
+                moved = sent[part.where] / self._spread(part)
                 part.parameter.add_(moved.view_as(part.parameter))
         self.u.zero_()
         self.rates = [0.0] * len(self.param_groups)

@@ -93,6 +93,7 @@ class LinkCost:
 
 MEASURED = "measured on a CPU with AVX2, in multiples of copy_ (docs/background/speed.md)"
 MOVED = "assumed: bytes moved, in multiples of a copy"
+ROTATED = "measured on a CPU with AVX-512, in multiples of copy_ (tools/rotation_speed.py, bench kernels)"
 SPLIT = f"{MEASURED}; its split between payloads and the rest is assumed"
 RESIDUAL = CodecSpeed(encode=1.5, keep=1.5)  # assumed: e joins (12 bytes an element), x - own is kept (12)
 
@@ -119,6 +120,8 @@ LINK_COSTS: Mapping[str, LinkCost] = MappingProxyType(
         "fourier": LinkCost(CodecSpeed(encode=5.0, decode=5.0), "assumed: most of fft"),
         "dct": LinkCost(CodecSpeed(encode=5.0, decode=5.0), "assumed: as fourier"),
         "clip": LinkCost(CodecSpeed(prepare=1.5), MOVED),
+        "rotate": LinkCost(CodecSpeed(prepare=1.2, decode=1.25), ROTATED),
+        "rotated": LinkCost(CodecSpeed(prepare=1.7, encode=1.2, merge=0.20, decode=2.0), ROTATED),
     }
 )
 _SHARDED_DENSE = CodecSpeed(

@@ -178,6 +178,16 @@ def node_bytes(bucket: Layout, place: int, per_node: int) -> int:
     return mean_bytes(bucket.numel, itemsize, per_node) + returned
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """Steps one behind the other in the same phase, and what one rank sends in each."""
+
+    phase: str
+    first: int
+    num_steps: int
+    step_bytes: int
+
+
 def dry_context(world: int) -> Context:
     """A context for computing sizes only."""
     return Context(world, 0, torch.device("cpu"), backends()["reference"])

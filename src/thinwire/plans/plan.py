@@ -23,6 +23,7 @@ from thinwire.plans.lane import (
     STATUS_BYTES,
     WIRE_VERSION,
     Lane,
+    Stretch,
     dry_context,
     node_bytes,
     step_bytes,
@@ -69,16 +70,6 @@ def tensor_in(line: str) -> str:
     'fc.weight'
     """
     return line.partition(" | ")[0].rpartition("[")[0]
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Steps one behind the other in the same phase, and what one rank sends in each."""
-
-    phase: str
-    first: int
-    num_steps: int
-    step_bytes: int
 
 
 def mean_bytes(stretches: Iterable[Stretch]) -> float:
@@ -187,9 +178,8 @@ class Plan:
             groups.setdefault(alike, []).append(index)
         lanes, known = [], {} if learned is None else learned
         for (_, feedback, route, _), members in groups.items():
-            layout = Layout(
-                tuple(bucket.specs[i] for i in members), tuple(bucket.offsets[i] for i in members)
-            )
+            specs = tuple(bucket.specs[i] for i in members)
+            layout = Layout(specs, tuple(bucket.offsets[i] for i in members))
             codec = by_name[layout.names[0]].codec
             way = route_named("sharded" if codec.starts(step) else route)  # as what stays dense goes
             lanes.append(Lane(codec, layout, feedback, way, context, step, known, part_numel))

@@ -148,7 +148,9 @@ def test_the_command_reads_records_and_says_what_is_missing(tmp_path: Path) -> N
     assert picture.read_text().startswith("<svg")
 
 
-@pytest.mark.parametrize("name", ["accuracy-cifar10", "accuracy-shakespeare", "accuracy-mnist"])
+@pytest.mark.parametrize(
+    "name", ["accuracy-cifar10", "accuracy-shakespeare", "accuracy-shakespeare-long", "accuracy-mnist"]
+)
 def test_docs_show_what_was_recorded(name: str) -> None:
     """If it fails: `thinwire study accuracy docs/records/accuracy-*.jsonl --into` the page."""
     docs = Path(__file__).parents[3] / "docs"

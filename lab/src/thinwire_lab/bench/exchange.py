@@ -21,8 +21,8 @@ from thinwire.exchange.engine import Bucket, Engine
 from thinwire.groups.base import Group, Pending, all_reduce_bytes
 from thinwire.groups.torch import TorchGroup
 from thinwire.groups.wrappers import Emulated, Link, Traced
-from thinwire.plans.lane import step_bytes
-from thinwire.plans.plan import Stretch, mean_bytes
+from thinwire.plans.lane import Stretch, step_bytes
+from thinwire.plans.plan import mean_bytes
 from thinwire.tensors import Layout
 from thinwire_lab.bench.cell import bench_plan, gradient_spec, timed
 from thinwire_lab.net.workers import join, leave

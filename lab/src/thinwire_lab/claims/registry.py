@@ -22,6 +22,7 @@ from thinwire_lab.claims.claim import (
 )
 from thinwire_lab.claims.papers import (
     accuracy,
+    adam,
     fft,
     gradiveq,
     private,
@@ -49,6 +50,7 @@ CLAIMS: tuple[Claim, ...] = (
     *accuracy.FFT,
     *speed.FFT_CLAIMS,
     *accuracy.BASELINES,
+    *adam.CLAIMS,
     *private.CLAIMS,
 )
 MIN_SEEDS = 2

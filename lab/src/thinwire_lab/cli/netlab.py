@@ -48,6 +48,7 @@ def netlab(
 
     The command finds RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT
     and GLOO_SOCKET_IFNAME set: a script made for torchrun runs unchanged.
+    torchrun itself finds its options set too.
 
     Bytes are read from the interface counters. The first host that fails
     stops the others. Nothing is left behind, also after Ctrl-C.
@@ -58,6 +59,7 @@ def netlab(
       thinwire netlab -n 2 --rate 1gbit --rank0 -- python train.py
       thinwire netlab -n 4 --json -- python train.py > hosts.jsonl
       thinwire netlab -n 2 -- sh -c 'echo host $RANK of $WORLD_SIZE'
+      thinwire netlab -n 2 -- torchrun --nproc-per-node 2 --max-restarts 3 train.py
       thinwire netlab --clean
 
     \b

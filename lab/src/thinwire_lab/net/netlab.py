@@ -32,7 +32,7 @@ from thinwire_lab.process import Ending, ProcessFailed, Supervisor, stop
 
 MAX_HOSTS = 250
 INTERFACE = "eth0"  # every host has one, in its own namespace
-MASTER_PORT = 29500  # a lab's ports are its own, none can be taken
+MASTER_PORT, RENDEZVOUS_PORT = 29500, 29400  # a lab's ports are its own, none can be taken
 
 Stream = Callable[[int, str], None]
 
@@ -178,6 +178,22 @@ class Netlab:
             raise LabError(f"there is no host {rank}: this lab has hosts 0 to {len(self._hosts) - 1}")
         return self._hosts[rank]
 
+    def _torchrun(self, rank: int) -> dict[str, str]:
+        """The options of torchrun, so that a script needs to know no addresses; it starts workers again.
+
+        Agents that share one store for meeting and for workers do not meet a second time.
+        """
+        options = {
+            "NNODES": str(len(self.addresses)),
+            "RDZV_BACKEND": "c10d",
+            "RDZV_ENDPOINT": f"{self.addresses[0]}:{RENDEZVOUS_PORT}",
+            "RDZV_CONF": f"is_host={int(rank == 0)}",  # a namespace has its machine's name: it cannot tell
+            "RDZV_ID": "netlab",
+            "LOCAL_ADDR": self.addresses[rank],
+        }
+        named = {f"PET_{name}": value for name, value in options.items()}
+        return {**named, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
     def _environment(self, rank: int) -> dict[str, str]:
         """What torch.distributed and gloo want to know; the user's own OMP_NUM_THREADS is kept."""
         return {
@@ -190,6 +206,7 @@ class Netlab:
             "LOCAL_WORLD_SIZE": "1",
             "MASTER_ADDR": self.addresses[0],
             "MASTER_PORT": str(MASTER_PORT),
+            **self._torchrun(rank),
             "GLOO_SOCKET_IFNAME": INTERFACE,
         }
 

@@ -32,7 +32,7 @@ from thinwire_private.service import Endpoint, keep_memory_flat
 CLIENTS, QUERIES, EVERY = 8, 100, 10
 
 
-class Load:
+class LoadTest:
     """So many queries by so many clients at once; of every `every` queries the client of one is killed."""
 
     def __init__(self, server: str, folder: Path, clients: int, queries: range, every: int) -> None:
@@ -107,7 +107,7 @@ def load_once(graph: Graph, clients: int, queries: int, every: int) -> Row:
             address = format_address(server.address)
             _warmed(address, folder, clients)
             memory, began = [resident_mb()], time.perf_counter()
-            loads = [Load(address, folder, clients, part, every) for part in _quarters(queries)]
+            loads = [LoadTest(address, folder, clients, part, every) for part in _quarters(queries)]
             for load in loads:
                 load.run()
                 after = _at_rest(server)
@@ -134,7 +134,7 @@ def load_once(graph: Graph, clients: int, queries: int, every: int) -> Row:
 
 def _warmed(address: str, folder: Path, clients: int) -> None:
     """A first round, so that caches and arenas have their size before memory is compared."""
-    Load(address, folder, clients, range(clients), clients + 1).run()
+    LoadTest(address, folder, clients, range(clients), clients + 1).run()
 
 
 def _quarters(queries: int) -> list[range]:

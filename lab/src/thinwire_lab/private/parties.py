@@ -34,7 +34,7 @@ from thinwire_private.net import oracle
 from thinwire_private.net.graph import Graph
 from thinwire_private.net.nodes import IntArray
 from thinwire_private.net.twq import QuantizedModel, read_twq, write_twq
-from thinwire_private.program import Progress
+from thinwire_private.program import QueryProgress
 from thinwire_private.server import Limits, Server
 from thinwire_private.variant import variant
 
@@ -141,7 +141,7 @@ class _Reporter:
     def __init__(self, every_s: float = 5.0) -> None:
         self._every_s, self._next = every_s, 0.0
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: QueryProgress) -> None:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._every_s
             _say({"row": "progress", "text": str(progress)})

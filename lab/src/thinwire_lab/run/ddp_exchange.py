@@ -64,6 +64,8 @@ def attach(
     if not is_pytorch(codec):
         choice = read_codec_choice(codec)
         link = None if link_rate is None else tw.Link(rate=link_rate)
+        if choice.weights is not None:
+            raise LabError("weights= is a run as FSDP2 makes it, and those are virtual: --network virtual")
         if choice.local is not None:
             return HookedModel(net, None, local_steps(net, choice, seed, total_steps, link=link))
         model = DistributedDataParallel(net, bucket_cap_mb=choice.bucket_mb)

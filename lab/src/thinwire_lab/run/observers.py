@@ -91,13 +91,13 @@ class CompressorMeter(ByteMeter):
         return per_step * steps
 
 
-class LocalMeter(ByteMeter):
-    """Asks the exchange of local steps: its bytes do not follow the steps one by one."""
+class TotalMeter(ByteMeter):
+    """Asks for all bytes so far, where they do not follow the steps one by one (local steps, FSDP2)."""
 
     source = "thinwire's meter"
 
-    def __init__(self, local: tw.DiLoCo) -> None:
-        self._local = local
+    def __init__(self, total: Callable[[], int]) -> None:
+        self._total = total
 
     def resume(self) -> None:
         """Nothing to do: only exchanges are counted."""
@@ -106,7 +106,7 @@ class LocalMeter(ByteMeter):
         """Nothing to do: only exchanges are counted."""
 
     def sent_bytes(self, steps: int) -> float:
-        return float(self._local.exchange.engine.group.step_bytes)
+        return float(self._total())
 
 
 class ComputedMeter(ByteMeter):
@@ -138,7 +138,7 @@ def meter_for(
     if counters:
         return InterfaceMeter()
     if local is not None:
-        return LocalMeter(local)
+        return TotalMeter(lambda: local.exchange.engine.group.step_bytes)
     if compressor is not None:
         return CompressorMeter(compressor)
     element_bytes = 2 if recipe.codec == DDP_FP16 else 4

@@ -53,6 +53,7 @@ class CodecChoice:
     sensitive: str | None = None
     every: str | None = None  # local steps of a round
     outer: str | None = None  # learning rate and momentum of the outer step
+    weights: str | None = None  # FSDP2: what all-gathers send, "raw" for weights as they are
 
     def __post_init__(self) -> None:
         if self.outer is not None and self.every is None:

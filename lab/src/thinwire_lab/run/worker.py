@@ -26,17 +26,18 @@ from thinwire_lab.run.observers import (
     ByteMeter,
     CompressorMeter,
     GradientHistograms,
-    LocalMeter,
     Nobody,
     Peers,
     Processes,
     StepStopwatch,
+    TotalMeter,
     agreed_digest,
     evaluate,
     meter_for,
     ring_bytes,
 )
 from thinwire_lab.run.recipe import read_codec_choice
+from thinwire_lab.run.sharded_trainer import VirtualShardedTrainer
 from thinwire_lab.run.trainer import Trainer
 from thinwire_lab.run.virtual_trainer import VirtualTrainer
 
@@ -45,13 +46,16 @@ HISTOGRAM_ROWS = 8
 CRASHED, FAILED = 1, 2  # exit codes
 
 
+AnyTrainer = Trainer | VirtualTrainer | VirtualLocalTrainer | VirtualShardedTrainer
+
+
 class TrainingWorker:
     """Trains by a job, scores and saves the model on the way, and tells the launcher in rows."""
 
     def __init__(
         self,
         job: TrainingJob,
-        trainer: Trainer | VirtualTrainer | VirtualLocalTrainer,
+        trainer: AnyTrainer,
         meter: ByteMeter,
         peers: Peers,
     ) -> None:
@@ -183,14 +187,18 @@ def work_alone(job: TrainingJob) -> NoReturn:
     """Do the job of all workers in this process."""
     torch.set_num_threads(1)  # as every worker has
     task = open_task(Path(job.task_folder))
-    trainer: VirtualTrainer | VirtualLocalTrainer
+    choice = read_codec_choice(job.recipe.codec)
+    trainer: AnyTrainer
     meter: ByteMeter
-    if read_codec_choice(job.recipe.codec).local is not None:
-        trainer = VirtualLocalTrainer(job.recipe, task)
-        meter = LocalMeter(trainer.locals[0])
+    if choice.local is not None:
+        local = trainer = VirtualLocalTrainer(job.recipe, task)
+        meter = TotalMeter(lambda: local.locals[0].exchange.engine.group.step_bytes)
+    elif choice.weights is not None:
+        sharded = trainer = VirtualShardedTrainer(job.recipe, task)
+        meter = TotalMeter(lambda: sharded.sent_bytes)
     else:
-        trainer = VirtualTrainer(job.recipe, task, job.reference)
-        meter = CompressorMeter(trainer.compressor)
+        plain = trainer = VirtualTrainer(job.recipe, task, job.reference)
+        meter = CompressorMeter(plain.compressor)
     TrainingWorker(job, trainer, meter, Nobody()).run()
     trainer.close()
     end_process(0)

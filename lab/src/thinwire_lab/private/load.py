@@ -27,7 +27,7 @@ from thinwire_private.net.graph import Graph
 from thinwire_private.net.widths import read_bits
 from thinwire_private.net.zoo import build, random_pictures, with_random_weights
 from thinwire_private.server import Limits, Server
-from thinwire_private.service import Endpoint
+from thinwire_private.service import Endpoint, keep_memory_flat
 
 CLIENTS, QUERIES, EVERY = 8, 100, 10
 
@@ -35,11 +35,11 @@ CLIENTS, QUERIES, EVERY = 8, 100, 10
 class LoadTest:
     """So many queries by so many clients at once; of every `every` queries the client of one is killed."""
 
-    def __init__(self, server: str, folder: Path, clients: int, queries: int, every: int) -> None:
+    def __init__(self, server: str, folder: Path, clients: int, queries: range, every: int) -> None:
         self._visitor = BenchClient(server, "", str(folder / "y.npy"), timeout_s=120.0)
         self._folder, self._clients, self._every = folder, clients, every
         self._todo: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for number in range(queries):
+        for number in queries:
             self._todo.put(number)
         self._lock = threading.Lock()
         self.answered, self.wrong, self.killed = 0, 0, 0
@@ -92,6 +92,7 @@ class LoadTest:
 
 def load_once(graph: Graph, clients: int, queries: int, every: int) -> Row:
     """One load on a server of this process, with its endpoint asked all the while."""
+    keep_memory_flat()
     pictures = random_pictures(graph, queries)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -105,11 +106,13 @@ def load_once(graph: Graph, clients: int, queries: int, every: int) -> Row:
         ):
             address = format_address(server.address)
             _warmed(address, folder, clients)
-            before, began = resident_mb(), time.perf_counter()
-            load = LoadTest(address, folder, clients, queries, every)
-            load.run()
+            memory, began = [resident_mb()], time.perf_counter()
+            loads = [LoadTest(address, folder, clients, part, every) for part in _quarters(queries)]
+            for load in loads:
+                load.run()
+                after = _at_rest(server)
+                memory.append(resident_mb())
             seconds = time.perf_counter() - began
-            after = _at_rest(server)
             url = f"http://{format_address(http.address)}/health"
             with urllib.request.urlopen(url, timeout=60) as reply:
                 healthy = reply.status == 200
@@ -117,21 +120,27 @@ def load_once(graph: Graph, clients: int, queries: int, every: int) -> Row:
         "net": graph.name,
         "clients": clients,
         "queries": queries,
-        "answered": load.answered,
-        "wrong": load.wrong,
-        "killed": load.killed,
-        "failures": len(load.failures),
+        "answered": sum(load.answered for load in loads),
+        "wrong": sum(load.wrong for load in loads),
+        "killed": sum(load.killed for load in loads),
+        "failures": sum(len(load.failures) for load in loads),
         "sessions_left": after["sessions"],
         "memory_reserved_left": after["memory_reserved_bytes"],
         "healthy": healthy,
-        "memory_mb": [before, resident_mb()],
+        "memory_mb": memory,
         "seconds": round(seconds, 1),
     }
 
 
 def _warmed(address: str, folder: Path, clients: int) -> None:
     """A first round, so that caches and arenas have their size before memory is compared."""
-    LoadTest(address, folder, clients, clients, clients + 1).run()
+    LoadTest(address, folder, clients, range(clients), clients + 1).run()
+
+
+def _quarters(queries: int) -> list[range]:
+    """All queries in four parts, after each of which memory is looked at."""
+    step = -(-queries // 4)
+    return [range(start, min(queries, start + step)) for start in range(0, queries, step)]
 
 
 def _at_rest(server: Server) -> dict[str, float]:

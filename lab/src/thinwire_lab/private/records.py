@@ -290,7 +290,12 @@ def load_table(folder: Path) -> str:
         "seconds",
     )
     columns: list[Column] = [(name.replace("_", " "), lambda r, name=name: str(r[name])) for name in names]  # type: ignore[misc]
-    columns.append(("server's MB before and after", lambda r: " / ".join(f"{m:.0f}" for m in r["memory_mb"])))
+    columns.append(
+        (
+            "server's MB, before and after each quarter",
+            lambda r: " / ".join(f"{m:.0f}" for m in r["memory_mb"]),
+        )
+    )
     return _section("A load on a server", "load", columns, _newest(folder, "load"))
 
 

@@ -55,13 +55,14 @@ def serve(
     from thinwire_private.link.tls import format_address, parse_address
     from thinwire_private.net.twq import read_twq
     from thinwire_private.server import Limits, Server
-    from thinwire_private.service import log_line, run_service
+    from thinwire_private.service import keep_memory_flat, log_line, run_service
     from thinwire_private.sessions import digest
     from thinwire_private.variant import variant as named
 
     def tell(text: str) -> None:
         typer.echo(log_line(text) if json else text, err=True)
 
+    keep_memory_flat()
     graph, chosen = read_twq(model).graph, named(variant)
     server = Server(
         graph,

@@ -138,7 +138,8 @@ def judge_same(name: str, fewest: float) -> Judge:
             f"`rotated` {points_spread(beside)} at {rotated.values(fewer_bytes).mean:.1f}"
         )
         holds = difference.mean >= LEVEL and fewer >= fewest
-        return Judgement(measured, graded(holds, difference.mean >= NEAR))
+        why = "" if fewer >= fewest else f"{fewer:.1f} times fewer bytes in so short a run, not {fewest:.1f}"
+        return Judgement(measured, graded(holds, difference.mean >= NEAR), why)
 
     return judge
 

@@ -119,7 +119,9 @@ def test_a_memory_that_does_not_add_is_refused() -> None:
         before = simulation("topk:0.02", feedback="ef21")
         engine = before.engine(group)
         before.step(engine, gradients(0, group.rank))
-        with pytest.raises(PlanError, match='what error feedback "ef21" holds cannot be sent by another codec'):
+        with pytest.raises(
+            PlanError, match='what error feedback "ef21" holds cannot be sent by another codec'
+        ):
             engine.switch(simulation("dense").plan)
         return []
 

@@ -54,7 +54,7 @@ CANDIDATES = (
         "CIFAR-10 +0.10 +- 0.10, MNIST -0.05 +- 0.05",
         "text -0.172 (1 seed)",
     ),
-    Candidate("rotated", "aggressive", (ADAM,), "not finished", "text -0.025 +- 0.003"),
+    Candidate("rotated", "aggressive", _BOTH, "CIFAR-10 +0.06 +- 0.53", "text -0.025 +- 0.003"),
     Candidate("terngrad", "aggressive", (), "CIFAR-10 -2.30 +- 0.11 (2 seeds), short -1.31 +- 0.45"),
     Candidate(
         "powersgd:4", "aggressive", (), "MNIST -0.03 +- 0.10, CIFAR-10 rank 8 -0.54, short -2.38 +- 0.82"

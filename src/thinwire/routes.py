@@ -105,7 +105,7 @@ ALL_GATHER_WORLD = 4  # workers up to which codecs that gather were studied by a
 
 
 def default_route_name(codec: Codec, world: int = ALL_GATHER_WORLD, exact_mean: bool = False) -> str:
-    """The route a codec takes when nobody says otherwise: the one that sends least.
+    """The route a codec takes when nobody says otherwise; few workers gather, as was studied.
 
     `exact_mean`: its error feedback needs the mean of what was sent, not what an owner makes of it.
     """

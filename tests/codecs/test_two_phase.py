@@ -82,6 +82,14 @@ def test_an_owner_holds_its_own_shares_alone() -> None:
     assert all((row != 0).sum() <= STEP * (-(-64 * 96 // (4 * STEP))) for row in held)
 
 
+def test_three_ranks_lose_nothing_of_a_sparse_mean() -> None:
+    """An owner sends back 3 k elements: as many as three ranks have chosen at most."""
+    ranks = run("topk:0.02", world=3, steps=2)
+    assert all(engine.feedbacks[OWNER].state()[E]["matrix"].eq(0).all() for _, engine in ranks)
+    many = run("topk:0.2", world=3, steps=2)  # more than an eighth of the elements: no more than came
+    assert any(engine.feedbacks[OWNER].state()[E]["matrix"].ne(0).any() for _, engine in many)
+
+
 def test_an_unbiased_codec_stays_unbiased_and_holds_nothing() -> None:
     """The second rounding draws other numbers than the first: its errors average out too."""
     x = {"a": torch.linspace(-1, 1, 2048)}
@@ -176,7 +184,7 @@ def test_traffic_does_not_grow_with_the_workers(text: str) -> None:
         for world in (2, 4, 16, 64)
     }
     assert sent[64] <= 1.6 * sent[4]
-    assert sent[64] <= 2.1 * sent[2]
+    assert sent[64] <= 1.1 * sent[16]
 
 
 def test_few_workers_gather() -> None:

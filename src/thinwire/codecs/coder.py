@@ -246,6 +246,10 @@ class GatherPacker(Packer):
     def rebind(self, layout: Layout) -> GatherPacker:
         """The same coder bound to other units."""
 
+    def for_mean(self) -> GatherPacker:
+        """What the owner of a share encodes the mean of all ranks' payloads with (two_phase.py)."""
+        return self
+
     @abstractmethod
     def add_up(self, payloads: Tensor, x: Tensor) -> None:
         """x = the mean, in rank order, of what the payloads (ranks, bytes) stand for."""

@@ -28,6 +28,7 @@ from thinwire.texts import (
 )
 
 MAX_CHUNK = 2**31 - 1
+MEAN_TIMES, MEAN_PART = 3, 8  # an owner keeps up to 3 k elements of a mean, and no more than one in 8
 _OFF = math.inf
 
 
@@ -43,6 +44,10 @@ class TopK(SelectingStage):
 
     ||x - topk(x)||^2 <= (1 - k/n) ||x||^2: biased, so what is left out is held back (feedback "residual").
     With `drop` it is never more than drop * ||x||^2. `start`: steps that travel uncompressed before.
+
+    Where owners encode the mean again (route "sharded"), it has up to N k elements that are not 0. The
+    largest of them travel back: 3 k, but no more than an eighth of all elements, and at least k. About so
+    many arrive by an all-gather among 4 workers.
     """
 
     feedback = "residual"
@@ -110,7 +115,7 @@ class TopK(SelectingStage):
     def bind(self, coder: Coder, layout: Layout, context: Context, phase: str) -> Packer:
         return TopKPacker(self, coder, layout.units(unit_size(self.chunk_numel)), context)
 
-    def kept(self, spec: Spec, group: int = 1) -> list[tuple[int, int, int]]:
+    def kept(self, spec: Spec, group: int = 1, of_mean: bool = False) -> list[tuple[int, int, int]]:
         """(elements of a chunk, chunks, elements kept of each): whole chunks, then the rest of the tensor.
 
         An element is a group of numbers; the tensor and the option `chunk` are counted in numbers.
@@ -131,7 +136,12 @@ class TopK(SelectingStage):
                 f"topk: {spec.name} has {chunk} elements to choose from, more than 2^31 - 1: use chunk="
             )
         cuts = [(chunk, numel // chunk), (numel % chunk, 1)]
-        return [(size, count, self._keep(size)) for size, count in cuts if size]
+        keep = self._keep_of_mean if of_mean else self._keep
+        return [(size, count, keep(size)) for size, count in cuts if size]
+
+    def _keep_of_mean(self, numel: int) -> int:
+        k = self._keep(numel)
+        return max(k, min(MEAN_TIMES * k, numel // MEAN_PART))
 
     def _keep(self, numel: int) -> int:
         """How many of `numel` elements; `drop` is the decimal as written, so that no rounding adds to it."""
@@ -148,13 +158,15 @@ class TopKPacker(GatherPacker):
     What that coder would agree on with other ranks (the scales of fp16) is this rank's own, and follows them.
     """
 
-    def __init__(self, stage: TopK, coder: Coder, layout: Layout, context: Context) -> None:
-        self.stage, self.coder = stage, coder
+    def __init__(
+        self, stage: TopK, coder: Coder, layout: Layout, context: Context, of_mean: bool = False
+    ) -> None:
+        self.stage, self.coder, self.of_mean = stage, coder, of_mean
         runs, self.num_values, end = [], 0, 0
         chosen, group = [], layout.group
         for spec, offset in zip(layout.specs, layout.offsets, strict=True):
             first = self.num_values
-            for chunk, count, k in stage.kept(spec, group):
+            for chunk, count, k in stage.kept(spec, group, of_mean):
                 low_bits = best_low_bits(chunk, k)
                 high = end + -(-count * k * low_bits // 8)
                 runs.append([offset, chunk, count, k, low_bits, end, high, self.num_values, group])
@@ -171,7 +183,10 @@ class TopKPacker(GatherPacker):
         super().__init__(layout, context, self.used_bytes)
 
     def rebind(self, layout: Layout) -> TopKPacker:
-        return TopKPacker(self.stage, self.coder, layout, self.context)
+        return TopKPacker(self.stage, self.coder, layout, self.context, self.of_mean)
+
+    def for_mean(self) -> TopKPacker:
+        return TopKPacker(self.stage, self.coder, self.layout, self.context, of_mean=True)
 
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         if not self.num_values:

@@ -71,22 +71,29 @@ class TwoPhasePacker(Packer):
     2. the owner takes the mean of what these payloads stand for, and encodes it again
     3. all-gather: every rank decodes what the owners encoded
 
-    A rank sends 2 (N - 1) / N payloads, whatever N is; an all-gather sends N - 1 of them. Row r holds all
-    shares of rank r as the coder packs them, padded to the longest row. Tang et al., "1-bit Adam", ICML 2021.
+    A rank sends 2 (N - 1) / N payloads, whatever N is; an all-gather sends N - 1 of them. (Top-k sends more
+    elements of a mean: `GatherPacker.for_mean`.) Row r holds all shares of rank r as the coder packs them,
+    padded to the longest row. Tang et al., "1-bit Adam", ICML 2021.
     """
 
     reencodes = True
 
     def __init__(self, coder: GatherPacker, shares: Sequence[Share]) -> None:
-        self.coder, self.shares = coder, tuple(shares)
+        self.coder, self.mean_coder, self.shares = coder, coder.for_mean(), tuple(shares)
         self.num_granules = coder.context.world
-        alike = {tuple(share.spec.numel for share in mine): mine for mine in self._by_owner}
-        self.granule_bytes = max(self._row(mine).granule_bytes for mine in alike.values())
+        alike = {tuple(share.spec.numel for share in mine): mine for mine in self._by_owner}.values()
+        self.granule_bytes = max(_row(coder, mine).granule_bytes for mine in alike)
+        self.mean_bytes = max(_row(self.mean_coder, mine).granule_bytes for mine in alike)
 
     @cached_property
     def rows(self) -> list[GatherPacker]:
         """What packs the shares of every owner. Planning for thousands of workers does not need them."""
-        return [self._row(mine) for mine in self._by_owner]
+        return [_row(self.coder, mine) for mine in self._by_owner]
+
+    @cached_property
+    def mean_rows(self) -> list[GatherPacker]:
+        """What packs the means of every owner's shares."""
+        return [_row(self.mean_coder, mine) for mine in self._by_owner]
 
     @cached_property
     def _by_owner(self) -> list[list[Share]]:
@@ -94,10 +101,6 @@ class TwoPhasePacker(Packer):
         for share in self.shares:
             owned[share.owner].append(share)
         return owned
-
-    def _row(self, mine: Sequence[Share]) -> GatherPacker:
-        specs, offsets = tuple(s.spec for s in mine), tuple(s.offset for s in mine)
-        return self.coder.rebind(Layout(specs, offsets, self.coder.layout.group))
 
     @classmethod
     def of(cls, packer: GatherPacker) -> TwoPhasePacker:
@@ -138,23 +141,29 @@ class TwoPhasePacker(Packer):
         return {name: dict(numbers) for name, numbers in total.items()}
 
     def merged_bytes(self, num_granules: int) -> int:
-        return num_granules * self.granule_bytes
+        return num_granules * self.mean_bytes
 
     def merge(self, payloads: Tensor, shared: Tensor, sums: Tensor) -> None:
         raise NotImplementedError("an owner needs its error feedback and a key to encode again")
 
     def decode(self, sums: Tensor, shared: Tensor, x: Tensor) -> None:
-        for row, part in zip(self.rows, sums, strict=True):
+        for row, part in zip(self.mean_rows, sums, strict=True):
             row.decode_local(part, shared, x)
 
     def decode_local(self, payload: Tensor, shared: Tensor, x: Tensor) -> None:
-        self.decode(payload.view(len(self.rows), -1), shared, x)
+        for row, part in zip(self.rows, payload.view(len(self.rows), -1), strict=True):
+            row.decode_local(part, shared, x)
 
     @cached_property
     def owned(self) -> GatherPacker:
-        """The packer of what this rank owns, for a buffer in which its shares lie end to end."""
+        """What unpacks the shares that this rank owns, into a buffer in which they lie end to end."""
         row = self.rows[self.coder.context.rank].layout
         return self.coder.rebind(Layout.packed(row.specs, row.group))
+
+    @cached_property
+    def owned_mean(self) -> GatherPacker:
+        """What packs their mean, in that buffer."""
+        return self.mean_coder.rebind(self.owned.layout)
 
     @cached_property
     def owned_pieces(self) -> tuple[Piece, ...]:
@@ -176,3 +185,8 @@ class TwoPhasePacker(Packer):
         """The shares that are the elements first..last, counted end to end."""
         starts = accumulate((share.spec.numel for share in self.shares), initial=0)
         return [share for share, at in zip(self.shares, starts, strict=False) if first <= at < last]
+
+
+def _row(coder: GatherPacker, shares: Sequence[Share]) -> GatherPacker:
+    specs, offsets = tuple(s.spec for s in shares), tuple(s.offset for s in shares)
+    return coder.rebind(Layout(specs, offsets, coder.layout.group))

@@ -46,7 +46,7 @@ class LaneFeedback:
 
     def encode_again(self, mean: Tensor, packer: TwoPhasePacker, load: LaneStep, payload: Tensor) -> None:
         """Payload = Q(mean + residual), of what this rank owns; the owner's residual is what that leaves."""
-        pieces, owned = packer.owned_pieces, packer.owned
+        pieces, owned = packer.owned_pieces, packer.owned_mean
         if self.owner is not None:
             self.owner.before(mean, pieces, self.loss_scale)
         if owned.granule_bytes:
@@ -206,7 +206,7 @@ class Chunk:
         """At the owner of a share: what all ranks encoded of it to a payload of their mean."""
         packer, load = self.packer, self.flight.load
         assert isinstance(packer, TwoPhasePacker)
-        merged[packer.owned.granule_bytes :] = 0
+        merged[packer.owned_mean.granule_bytes :] = 0
         mean = load.take("owned", packer.owned.layout.numel)
         if packer.owned.granule_bytes:
             packer.owned.decode(payloads[:, : packer.owned.granule_bytes], self.shared, mean)

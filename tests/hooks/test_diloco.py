@@ -226,3 +226,64 @@ def test_outer_parameters_that_drift_apart_are_found() -> None:
 
     texts = run_ranks(WORLD, work)
     assert any("parameters have drifted apart" in text and "rank 1" in text for text in texts)
+
+
+class Watch:
+    """A clock that a test moves: local steps and exchanges take what it says."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def adapting(group: ThreadGroup, exchange_s: float, steps: int) -> list[int]:
+    """The lengths of the rounds where a local step takes a second and an exchange `exchange_s`."""
+    model, watch = net(), Watch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with tw.DiLoCo(model, group=group, every="auto", clock=watch) as diloco:
+        take, lengths = diloco._take, [diloco.every]
+
+        def taken(fragment: int, mix: float = 0.0) -> None:
+            take(fragment, mix)
+            watch.now_s += exchange_s + 5 * (group.rank == 0)  # rank 0 came early and waited
+
+        diloco._take = taken  # type: ignore[method-assign]
+        for step in range(steps):
+            local_step(model, optimizer, group.rank, step)
+            watch.now_s += 1.0 - 0.5 * (group.rank == 0)
+            if diloco.step():
+                lengths.append(diloco.every)
+        assert diloco.local_steps == steps
+        return lengths
+
+
+@pytest.mark.parametrize(("exchange_s", "every"), [(3.0, 27), (0.05, 1), (1e6, 500)])
+def test_auto_makes_as_few_local_steps_as_the_link_allows(exchange_s: float, every: int) -> None:
+    ranks = run_ranks(WORLD, lambda group: adapting(group, exchange_s, 40))
+    assert all(lengths[:2] == [10, every] for lengths in ranks)
+    assert all(set(lengths[1:]) == {every} for lengths in ranks)  # the same times: the same length
+
+
+def test_the_length_of_a_round_is_saved() -> None:
+    def work(group: ThreadGroup) -> tuple[int, bool]:
+        model, watch = net(), Watch()
+        with tw.DiLoCo(model, group=group, every="auto", clock=watch) as diloco:
+            for _ in range(10):
+                watch.now_s += 1.0
+                diloco.step()
+            diloco.every = 7
+            state = diloco.state_dict(gather=True)
+        with tw.DiLoCo(net(), group=group, every="auto") as again:
+            again.load_state_dict(state)
+            return again.every, again.synced
+
+    assert run_ranks(WORLD, work) == [(7, True)] * WORLD
+
+
+def test_auto_needs_whole_rounds() -> None:
+    with pytest.raises(PlanError, match='every="auto" measures whole rounds'):
+        tw.DiLoCo(net(), every="auto", fragments=2)
+    with pytest.raises(PlanError, match='or "auto"'):
+        tw.DiLoCo(net(), every="atuo")  # type: ignore[arg-type]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -17,10 +18,13 @@ from thinwire.exchange.report import Report
 from thinwire.feedback.base import is_finite
 from thinwire.groups.base import Group
 from thinwire.hooks.exchange import KEEP_DENSE, Exchange
+from thinwire.perf.local_steps import fewest_local_steps
 from thinwire.plans.plan import Plan
 from thinwire.plans.policy import parameter_names
 
 SHARED = "outer state of local steps"  # the key in saved states: the same on all ranks
+AUTO: Literal["auto"] = "auto"
+FIRST_ROUND = 10  # local steps of the first round of every="auto"
 
 
 class DiLoCo:
@@ -32,7 +36,8 @@ class DiLoCo:
     4. theta = theta_0                    all ranks go on from the same parameters
 
     - `model`: its trainable parameters are exchanged; those of the first rank are taken by all at the start.
-    - `every`: local steps of a round, H; the same on all ranks.
+    - `every`: local steps of a round, H; the same on all ranks. "auto": as few as keep exchanges below a tenth
+      of the time, measured in every round and agreed on by all ranks.
     - `codec`: as for `Exchange`; "sparseloco" with outer_lr=1, outer_momentum=0 is SparseLoCo.
     - `outer_lr`, `outer_momentum`: of the outer step, lr and m.
     - `fragments`: the tensors in so many parts, which are exchanged in turn within a round (streaming).
@@ -51,7 +56,7 @@ class DiLoCo:
         self,
         model: nn.Module,
         *,
-        every: int,
+        every: int | Literal["auto"],
         codec: CodecLike | Mapping[str, CodecLike] = "qsgd:4",
         group: dist.ProcessGroup | Group | None = None,
         outer_lr: float = 0.7,
@@ -60,6 +65,7 @@ class DiLoCo:
         overlap: int = 0,
         mix: float = 0.5,
         keep_dense: str | Sequence[str] = KEEP_DENSE,
+        clock: Callable[[], float] = time.perf_counter,
         **options: Any,
     ) -> None:
         _check(every, outer_lr, outer_momentum, fragments, overlap, mix)
@@ -69,9 +75,11 @@ class DiLoCo:
             raise PlanError(
                 f"fragments={fragments} are more than the {len(self._parameters)} tensors of the model"
             )
-        self.every, self.overlap, self.mix = every, overlap, mix
+        self.adapts = every == AUTO
+        self.every, self.overlap, self.mix = FIRST_ROUND if every == AUTO else every, overlap, mix
         self.outer_lr, self.outer_momentum = outer_lr, outer_momentum
         self.local_steps = 0
+        self._clock, self._counted_from = clock, 0  # the local step from which rounds of `every` are counted
         self._fragments = _balanced(self._parameters, fragments)
         self._start = {name: p.detach().clone() for name, p in self._parameters.items()}
         self._momentum: dict[str, Tensor] = {}
@@ -81,6 +89,7 @@ class DiLoCo:
             self._deltas, codec, group, keep_dense=keep_dense, same=self._start, **options
         )
         self._meet()
+        self._began_s = clock()
 
     def step(self) -> bool:
         """Call it behind every `optimizer.step()`; True if parameters of other ranks were taken up.
@@ -88,7 +97,8 @@ class DiLoCo:
         Collective when a round (or a fragment's turn) ends: a rank that does not come is named.
         """
         self.local_steps += 1
-        place = self.local_steps % self.every
+        place = (self.local_steps - self._counted_from) % self.every
+        local_s = self._clock() - self._began_s
         took = False
         if self._sent is not None and place == (self._turn(self._sent) + self.overlap) % self.every:
             self._take(self._sent, self.mix)
@@ -99,6 +109,8 @@ class DiLoCo:
                 if not self.overlap:
                     self._take(fragment)
                     took = True
+        if took and self.adapts:
+            self._adapt(local_s / self.every, self._clock() - self._began_s - local_s)
         return took
 
     def sync(self) -> None:
@@ -122,7 +134,8 @@ class DiLoCo:
     @property
     def synced(self) -> bool:
         """Whether this rank's parameters are those of all ranks: the best time to save or to evaluate."""
-        return len(self._fragments) == 1 and not self.overlap and self.local_steps % self.every == 0
+        whole = (self.local_steps - self._counted_from) % self.every == 0
+        return len(self._fragments) == 1 and not self.overlap and whole
 
     def report(self) -> Report:
         """Bytes, ratio and seconds of the exchanges; a step of the report is one exchange, not a local step.
@@ -143,7 +156,7 @@ class DiLoCo:
                 "latest, when step() has returned True"
             )
         shared = {"steps": self.local_steps, "start": self._start, "momentum": self._momentum}
-        shared |= {"settings": self._settings()}
+        shared |= {"settings": self._settings(), "round": [self.every, self._counted_from]}
         return {**self.exchange.state_dict(gather=gather), SHARED: pack_state(shared)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -162,6 +175,8 @@ class DiLoCo:
             raise StateError("the state belongs to another model: build the model as it was then")
         self.exchange.load_state_dict({key: own for key, own in state.items() if key != SHARED})
         self.local_steps = int(shared["steps"])
+        if self.adapts:
+            self.every, self._counted_from = shared["round"]
         for name, tensor in shared["start"].items():
             self._start[name].copy_(tensor)
         device = self.exchange.device
@@ -212,9 +227,22 @@ class DiLoCo:
             delta.add_(v, alpha=self.outer_momentum)
         start.sub_(delta, alpha=self.outer_lr)
 
+    def _adapt(self, local_s: float, exchange_s: float) -> None:
+        """Another length for the rounds to come; collective.
+
+        The slowest rank's local steps count, and the exchange of the rank that came last: it waited least.
+        """
+        exchange, most = self.exchange, torch.iinfo(torch.int32).max
+        words = [min(round(1e6 * local_s), most), -min(round(1e6 * exchange_s), most)]
+        slowest = torch.tensor(words, dtype=torch.int32, device=exchange.device)
+        exchange.queue.worker.call(lambda: exchange.group.all_reduce_max(slowest).wait())
+        local_us, exchange_us = slowest.abs().tolist()
+        self.every = fewest_local_steps(local_us, exchange_us, self.every)
+        self._counted_from, self._began_s = self.local_steps, self._clock()
+
     def _settings(self) -> dict[str, float]:
         return {
-            "every": self.every,
+            "every": 0 if self.adapts else self.every,
             "fragments": len(self._fragments),
             "overlap": self.overlap,
             "outer_lr": self.outer_lr,
@@ -254,10 +282,14 @@ class DiLoCo:
 
 
 def _check(
-    every: int, outer_lr: float, outer_momentum: float, fragments: int, overlap: int, mix: float
+    every: int | str, outer_lr: float, outer_momentum: float, fragments: int, overlap: int, mix: float
 ) -> None:
+    if every == AUTO:
+        if fragments != 1 or overlap:
+            raise PlanError(f'every="auto" measures whole rounds: leave out {fragments=} and {overlap=}')
+        every = FIRST_ROUND
     if not isinstance(every, int) or every < 1:
-        raise PlanError(f"every={every} must be a number of local steps, at least 1")
+        raise PlanError(f'every={every!r} must be a number of local steps, at least 1, or "auto"')
     if not outer_lr > 0 or not 0 <= outer_momentum < 1:
         raise PlanError(
             f"outer_lr={outer_lr:g} must be above 0 and outer_momentum={outer_momentum:g} from 0 to below 1"

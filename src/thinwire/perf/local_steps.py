@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from thinwire.errors import PlanError
 from thinwire.perf.forecast import DENSE, FLAT, Forecast, Setting, forecast
+
+
+SHARE = 0.1  # of the time of a round, for its exchange
+LONGEST_ROUND = 500
+STEADY = 1.25  # a length that is right up to this factor is kept: measured times vary
+
+
+def fewest_local_steps(local: float, exchange: float, now: int) -> int:
+    """The least H with exchange / (H local + exchange) <= 10 %, or `now` if that is about right.
+
+    Fewer local steps learn more from each token, so the link decides how many there must be.
+
+    >>> fewest_local_steps(local=1.0, exchange=3.0, now=10), fewest_local_steps(1.0, 0.01, 10)
+    (27, 1)
+    """
+    wanted = exchange * (1 - SHARE) / (SHARE * max(local, 1e-9))
+    if now / STEADY <= wanted <= now * STEADY:
+        return now
+    return min(max(1, math.ceil(wanted)), LONGEST_ROUND)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ COMPARE = "compare plans"  # of an exchange that has no time of its own: it happ
 PREPARE = "prepare"
 NODE = "node"  # raw numbers inside a node, in a hierarchy only
 WEIGHTS = "weights"  # gathered for a forward or backward pass, under FSDP2 only
+TUNE = "measuring for auto"
 PLAN = "plan"
 CONNECT = "connect"
 ROLL_CALL = "roll call"  # all ranks must come to it, whatever it is

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from thinwire.clock import COMPARE
+from thinwire.clock import COMPARE, Clock
 from thinwire.errors import PeerError, PlanError
 from thinwire.groups.base import LEFT, UNREACHED, FailureReport
 from thinwire.groups.thread import ThreadGroup
 from thinwire.hooks.failures import explain
+from thinwire.hooks.worker import Worker, call_measuring
 
 BROKEN = RuntimeError("connection reset")
 SAW = FailureReport("travel", "RuntimeError: connection reset", own=False)
@@ -92,3 +93,18 @@ def test_ranks_that_disagree_on_the_plan_need_no_hearing() -> None:
     error = PlanError("ranks disagree")
     assert explain(error, COMPARE, group) is error
     assert group.said == []
+
+
+def test_what_a_measurement_of_auto_meets_on_the_wire_is_the_peers_fault() -> None:
+    """Whatever the worker did before: a look at the link comes between two steps."""
+    clock, group = Clock(), Hearing({0: SAW, 2: None, 3: SAW})
+    worker = Worker(lambda error: explain(error, clock.current, group))
+
+    def broken() -> None:
+        raise BROKEN
+
+    with pytest.raises(
+        PeerError, match='operation "measuring for auto": rank 20 closed the connection or died'
+    ):
+        call_measuring(worker, clock, broken)
+    worker.close()

@@ -6,6 +6,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from thinwire.groups.base import Group
 from thinwire.hooks.exchanger import Exchanger
 from thinwire.hooks.planner import NamedTensors, plans_of_auto
 from thinwire.hooks.selector import AutoSelector, Safeguard
+from thinwire.hooks.worker import call_measuring
 from thinwire.plans.plan import Plan
 from thinwire.plans.policy import Model, Policy
 from thinwire.schedules.base import Observation
@@ -202,7 +204,7 @@ class Compressor(Exchanger):
             group,
             self.device,
             profiler,
-            self.queue.worker.call,
+            partial(call_measuring, self.queue.worker, engine.clock),
             switch=lambda text: node.switch(engine, plan_of(text)),
             adopt=lambda text: node.adopt(engine, plan_of(text)),
         )

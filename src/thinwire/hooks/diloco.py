@@ -18,6 +18,7 @@ from thinwire.exchange.report import Report
 from thinwire.feedback.base import is_finite
 from thinwire.groups.base import Group
 from thinwire.hooks.exchange import KEEP_DENSE, Exchange
+from thinwire.hooks.worker import call_measuring
 from thinwire.perf.local_steps import fewest_local_steps
 from thinwire.plans.plan import Plan
 from thinwire.plans.policy import parameter_names
@@ -36,8 +37,8 @@ class DiLoCo:
     4. theta = theta_0                    all ranks go on from the same parameters
 
     - `model`: its trainable parameters are exchanged; those of the first rank are taken by all at the start.
-    - `every`: local steps of a round, H; the same on all ranks. "auto": as few as keep exchanges below a tenth
-      of the time, measured in every round and agreed on by all ranks.
+    - `every`: local steps of a round, H; the same on all ranks. "auto": as few as keep exchanges below a
+      tenth of the time, measured in every round and agreed on by all ranks.
     - `codec`: as for `Exchange`; "sparseloco" with outer_lr=1, outer_momentum=0 is SparseLoCo.
     - `outer_lr`, `outer_momentum`: of the outer step, lr and m.
     - `fragments`: the tensors in so many parts, which are exchanged in turn within a round (streaming).
@@ -235,7 +236,8 @@ class DiLoCo:
         exchange, most = self.exchange, torch.iinfo(torch.int32).max
         words = [min(round(1e6 * local_s), most), -min(round(1e6 * exchange_s), most)]
         slowest = torch.tensor(words, dtype=torch.int32, device=exchange.device)
-        exchange.queue.worker.call(lambda: exchange.group.all_reduce_max(slowest).wait())
+        worker, clock = exchange.queue.worker, exchange.engine.clock
+        call_measuring(worker, clock, lambda: exchange.group.all_reduce_max(slowest).wait())
         local_us, exchange_us = slowest.abs().tolist()
         self.every = fewest_local_steps(local_us, exchange_us, self.every)
         self._counted_from, self._began_s = self.local_steps, self._clock()

@@ -12,12 +12,12 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-from thinwire.clock import COMPARE, CONNECT, NODE, OUTSIDE, ROLL_CALL, WEIGHTS
+from thinwire.clock import COMPARE, CONNECT, NODE, OUTSIDE, ROLL_CALL, TUNE, WEIGHTS
 from thinwire.errors import DriftError, PeerError, PlanError
 from thinwire.groups.base import ABSENT, LEFT, UNREACHED, FailureReport, Group
 from thinwire.groups.torch import hang_up
 
-_ON_THE_WIRE = frozenset({"agree", "travel", NODE, WEIGHTS, COMPARE, CONNECT, OUTSIDE, ROLL_CALL})
+_ON_THE_WIRE = frozenset({"agree", "travel", NODE, WEIGHTS, COMPARE, CONNECT, OUTSIDE, ROLL_CALL, TUNE})
 
 _STEPS = "look at its log; all ranks must make the same number of steps, or use torch's Join"
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import torch
 
+from thinwire.clock import TUNE, Clock
 from thinwire.errors import PlanError
 from thinwire.exchange.engine import Bucket
 from thinwire.tensors import Layout
@@ -190,3 +191,13 @@ class Worker:
                 item = self._jobs.get()
                 if item is not None:
                     item[1]()
+
+
+def call_measuring(worker: Worker, clock: Clock, job: Callable[[], T]) -> T:
+    """Runs a collective measurement in its turn; what it meets on the wire is most likely a peer's fault."""
+
+    def begun() -> T:
+        clock.current = TUNE
+        return job()
+
+    return worker.call(begun)

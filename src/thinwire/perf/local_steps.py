@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from thinwire.errors import PlanError
 from thinwire.perf.forecast import DENSE, FLAT, Forecast, Setting, forecast
 
-
 SHARE = 0.1  # of the time of a round, for its exchange
 LONGEST_ROUND = 500
 STEADY = 1.25  # a length that is right up to this factor is kept: measured times vary

@@ -1,16 +1,17 @@
 """A training that may be killed at any moment and goes on from its last checkpoint, with the same bits.
 
-torchrun --standalone --nproc-per-node 2 examples/resume_after_kill.py run.pt
+torchrun --standalone --nproc-per-node 2 examples/resume_after_kill.py run.pt [SECONDS]
 
 Every few steps rank 0 saves model, optimizer, compressor and the number of the next step in one file. Kill
 the processes (kill -9), run the same line again: it goes on, and ends with the parameters of a run that was
 never stopped. Error feedback (`feedback="residual"`) keeps what was not sent, which differs by rank:
-that is why `state_dict(gather=True)` asks all ranks.
+that is why `state_dict(gather=True)` asks all ranks. SECONDS makes a step as long as that of a larger net.
 """
 
 import hashlib
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def save(path: Path, checkpoint: dict[str, Any]) -> None:
     os.replace(path.with_suffix(".new"), path)
 
 
-def train(path: Path) -> nn.Module:
+def train(path: Path, pause_s: float) -> nn.Module:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 8))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
@@ -50,6 +51,7 @@ def train(path: Path) -> nn.Module:
             compressor.load_state_dict(checkpoint["compressor"])
             first = checkpoint["step"]
         for step in range(first, STEPS):
+            time.sleep(pause_s)
             optimizer.zero_grad()
             (model(batch(step, dist.get_rank())) - 1).square().mean().backward()
             optimizer.step()
@@ -63,10 +65,10 @@ def train(path: Path) -> nn.Module:
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3):
         sys.exit("name one file for the checkpoint: resume_after_kill.py run.pt")
     dist.init_process_group("gloo")
-    net = train(Path(sys.argv[1]))
+    net = train(Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) == 3 else 0.0)
     numbers = torch.cat([p.detach().flatten() for p in net.parameters()]).numpy().tobytes()
     print(f"rank {dist.get_rank()}: parameters {hashlib.sha256(numbers).hexdigest()[:16]}")
     dist.destroy_process_group()

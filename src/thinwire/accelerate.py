@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.errors import PlanError
+from thinwire.frameworks import require
 from thinwire.hooks.compressor import Compressor
 from thinwire.hooks.ddp import CodecChoice
 from thinwire.hooks.ddp import compress as compress_ddp
 
-try:
-    from accelerate import Accelerator
-    from accelerate.utils import DistributedDataParallelKwargs, DistributedType
-except ImportError as error:
-    raise ImportError(
-        'thinwire.accelerate needs Accelerate 1.15 or newer: pip install "accelerate>=1.15"'
-    ) from error
+require("thinwire.accelerate", accelerate="1.15")
+from accelerate import Accelerator  # noqa: E402
+from accelerate.utils import DistributedDataParallelKwargs, DistributedType  # noqa: E402
 
+FILE = "thinwire.pt"  # in a checkpoint's folder
 PLAIN = (DistributedType.MULTI_CPU, DistributedType.MULTI_GPU, DistributedType.NO)
 
 
@@ -48,8 +50,10 @@ class AcceleratorCompression:
         self.codec, self.options = codec, options
         self.compressor: Compressor | None = None
         self._saved: dict[str, Any] | None = None
+        self._writes = accelerator.is_main_process
         accelerator.ddp_handler = hooked(accelerator.ddp_handler, self.attach)
-        accelerator.register_for_checkpointing(self)
+        accelerator.register_save_state_pre_hook(self._save)
+        accelerator.register_load_state_pre_hook(self._load)
 
     def attach(self, model: nn.Module) -> None:
         """Called by the accelerator with the DDP model that it made."""
@@ -67,15 +71,34 @@ class AcceleratorCompression:
         """Ratio and bytes of a step, for `accelerator.log`; nothing in a run of one process."""
         return {} if self.compressor is None else self.compressor.report().headline()
 
-    def state_dict(self) -> dict[str, Any]:
-        """What the accelerator saves; collective."""
-        return {} if self.compressor is None else {"compressor": self.compressor.state_dict(gather=True)}
+    def _save(self, models: list[nn.Module], weights: list[dict[str, Any]], output_dir: str) -> None:
+        """Called by `save_state` on all ranks, which is what gathering needs."""
+        if self.compressor is not None:
+            saved = self.compressor.state_dict(gather=True)
+            if self._writes:
+                write_state(Path(output_dir), saved)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from what was saved; a state that is loaded before `prepare` waits for it."""
-        self._saved = state.get("compressor")
+    def _load(self, models: list[nn.Module], input_dir: str) -> None:
+        """Called by `load_state`; a state that is loaded before `prepare` waits for it."""
+        self._saved = read_state(Path(input_dir))
         if self.compressor is not None and self._saved is not None:
             self.compressor.load_state_dict(self._saved)
+
+
+def write_state(folder: Path, saved: dict[str, Any]) -> None:
+    """Puts a compressor's state into a checkpoint: the whole file or none."""
+    written = folder / f"{FILE}.new"
+    torch.save(saved, written)
+    os.replace(written, folder / FILE)
+
+
+def read_state(folder: Path) -> dict[str, Any] | None:
+    """The state in a checkpoint; without one training goes on, with a warning."""
+    if not (folder / FILE).exists():
+        warnings.warn(f"{folder} has no state of thinwire: error feedback and auto begin anew", stacklevel=3)
+        return None
+    saved: dict[str, Any] = torch.load(folder / FILE, weights_only=True)
+    return saved
 
 
 def hooked(

@@ -7,13 +7,12 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from thinwire.frameworks import require
 from thinwire.hooks.compressor import Compressor
 from thinwire.hooks.ddp import CodecChoice, compress
 
-try:
-    from ray.train import torch as ray_torch
-except ImportError as error:
-    raise ImportError('thinwire.ray needs Ray Train 2.60 or newer: pip install "ray[train]>=2.60"') from error
+require("thinwire.ray", ray="2.60")
+from ray.train import torch as ray_torch  # noqa: E402
 
 
 def prepare_model(

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import warnings
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from thinwire.errors import PlanError
+from thinwire.frameworks import require
 from thinwire.hooks.compressor import Compressor
 from thinwire.hooks.ddp import CodecChoice
 from thinwire.hooks.ddp import compress as compress_ddp
 
-try:
-    from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-    from transformers.trainer_utils import get_last_checkpoint
+require("thinwire.transformers", transformers="5.22", accelerate="1.15")
+from transformers import (  # noqa: E402
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from transformers.trainer_utils import get_last_checkpoint  # noqa: E402
 
-    from thinwire.accelerate import PLAIN, hooked
-except ImportError as error:
-    raise ImportError(
-        "thinwire.transformers needs Transformers 5.22 and Accelerate 1.15 or newer: pip install "
-        '"transformers>=5.22" "accelerate>=1.15"'
-    ) from error
-
-FILE = "thinwire.pt"  # in a checkpoint's folder
+from thinwire.accelerate import PLAIN, hooked, read_state, write_state  # noqa: E402
 
 
 def compress(trainer: Trainer, codec: CodecChoice = "auto", **options: Any) -> TrainerCompression:
@@ -77,13 +74,8 @@ class TrainerCompression(TrainerCallback):
         folder = get_last_checkpoint(args.output_dir) if self._resumes is True else self._resumes
         if not folder or self.compressor is None:
             return
-        file = Path(folder) / FILE
-        if file.exists():
-            self.compressor.load_state_dict(torch.load(file, weights_only=True))
-        else:
-            warnings.warn(
-                f"{folder} has no state of thinwire: error feedback and auto begin anew", stacklevel=2
-            )
+        if (saved := read_state(Path(folder))) is not None:
+            self.compressor.load_state_dict(saved)
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -93,10 +85,7 @@ class TrainerCompression(TrainerCallback):
             return
         saved = self.compressor.state_dict(gather=True)
         if state.is_world_process_zero:
-            file = Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE
-            written = file.with_suffix(".new")
-            torch.save(saved, written)
-            os.replace(written, file)
+            write_state(Path(args.output_dir) / f"checkpoint-{state.global_step}", saved)
 
     def on_log(
         self,

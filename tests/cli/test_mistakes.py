@@ -42,7 +42,7 @@ MISTAKES = [
     ("study errors --bits 0", "must be numbers above 0"),
     ("study errors --tasks digits --steps 3", "at least 20"),
     ("study formats --tasks mnist --data nowhere", "data folder nowhere does not exist"),
-    ("netlab --latency 5ms -- true", "latency of 5ms, it shapes the rate only"),
+    ("netlab --latency 5 -- true", 'latency "5" cannot be made: write a round trip of 1ms to 1s'),
     ("netlab", "no command given: write it after --"),
     ("netlab --rate 100 -- true", '"100"'),
     ("netlab --hosts 0 -- true", "0 hosts: ask for 1 to 250"),

@@ -3,9 +3,10 @@
     python tests/distributed/kills.py --count 20
 
 2 netlab hosts with 2 processes each train `examples/resume_after_kill.py`. After SIGKILL of one rank torchrun
-starts all of them again, and they go on from the last checkpoint. The first three kills hit rank 0 while it
-saves. Every kill is one JSON line of docs/records/kills.jsonl: the parameters must be those of a run that was
-not disturbed.
+starts all of them again, and they go on from the last checkpoint. Times are uniform over a run, from the
+first process until the last checkpoint of a run without a kill; one that came too late is tried again. The
+first three kills hit rank 0 while it saves. Every kill is one JSON line of docs/records/kills.jsonl: the
+parameters must be those of the run without a kill.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "docs/records/kills.jsonl"
 SCRIPT = ROOT / "examples/resume_after_kill.py"
-RANKS, SAVING, SECONDS = 4, 3, 300
+RANKS, SAVING, SECONDS, PAUSE_S, TRIES = 4, 3, 300, 0.25, 5
 
 
 def start(checkpoint: Path) -> subprocess.Popen[str]:
@@ -35,7 +36,10 @@ def start(checkpoint: Path) -> subprocess.Popen[str]:
     hosts = [str(tools / "thinwire"), "netlab", "-n", "2", "--timeout", str(SECONDS), "--"]
     workers = [str(tools / "torchrun"), "--nproc-per-node", "2", "--max-restarts", "3", str(SCRIPT)]
     return subprocess.Popen(
-        [*hosts, *workers, str(checkpoint)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*hosts, *workers, str(checkpoint), str(PAUSE_S)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 
@@ -55,57 +59,80 @@ def ranks_of(checkpoint: Path) -> dict[int, int]:
     return found
 
 
+def undisturbed() -> tuple[set[str], float, float]:
+    """What a run ends with, and the seconds until its first process and until its last checkpoint."""
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint, begun = Path(folder) / "run.pt", time.monotonic()
+        training = start(checkpoint)
+        while not ranks_of(checkpoint) and training.poll() is None:
+            time.sleep(0.01)
+        first_s = last_s = time.monotonic() - begun
+        saved = 0
+        while training.poll() is None:
+            if checkpoint.exists() and checkpoint.stat().st_mtime_ns != saved:
+                saved, last_s = checkpoint.stat().st_mtime_ns, time.monotonic() - begun
+            time.sleep(0.01)
+        return outcome(training), first_s, last_s
+
+
 def outcome(training: subprocess.Popen[str]) -> set[str]:
     """The parameters that the ranks ended with."""
     text, _ = training.communicate(timeout=SECONDS)
     return set(re.findall(r"parameters ([0-9a-f]{16})", text)) if training.returncode == 0 else {"failed"}
 
 
-def disturbed(number: int, duration_s: float, seed: int) -> dict[str, Any]:
+def disturbed(number: int, first_s: float, last_s: float, seed: int) -> dict[str, Any]:
     """One run with a kill; what it ended with."""
     draws = random.Random(1000 * seed + number)
-    saving, rank = number < SAVING, draws.randrange(RANKS)
-    at_s, begun = draws.uniform(0, duration_s), time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoint = Path(folder) / "run.pt"
-        training = start(checkpoint)
-        victim = None
-        while victim is None and training.poll() is None:
-            if saving and checkpoint.with_suffix(".new").exists():
-                victim = ranks_of(checkpoint).get(rank := 0)
-            elif not saving and time.monotonic() - begun >= at_s:
-                victim = ranks_of(checkpoint).get(rank)
-            time.sleep(0 if saving else 0.01)
+    saving, rank = number < SAVING, 0 if number < SAVING else draws.randrange(RANKS)
+    at_s = draws.uniform(first_s, last_s)
+    for tried in range(1, TRIES + 1):
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            training = start(Path(folder) / "run.pt")
+            when = None if saving else begun + at_s * (1 - 0.1 * (tried - 1))
+            killed = kill(Path(folder) / "run.pt", training, rank, when)
+            killed_s = time.monotonic() - begun
+            ended = sorted(outcome(training))
+        if killed:
+            break
+    told = {"kill": number, "rank": rank, "saving": saving, "tried": tried, "at_s": round(killed_s, 2)}
+    run = {"first_s": round(first_s, 2), "last_s": round(last_s, 2)}
+    return {**told, **run, "killed": killed, "ended": ended, "seconds": round(time.monotonic() - begun, 1)}
+
+
+def kill(checkpoint: Path, training: subprocess.Popen[str], rank: int, when: float | None) -> bool:
+    """SIGKILL of a rank at a time, or while a checkpoint is being written; whether it was still there."""
+    while training.poll() is None:
+        ready = checkpoint.with_suffix(".new").exists() if when is None else time.monotonic() >= when
+        victim = ranks_of(checkpoint).get(rank) if ready else None
         if victim is not None:
-            os.kill(victim, signal.SIGKILL)
-        found = {"kill": number, "rank": rank, "saving": saving, "at_s": round(time.monotonic() - begun, 2)}
-        ended = sorted(outcome(training))
-    return found | {
-        "killed": victim is not None,
-        "ended": ended,
-        "seconds": round(time.monotonic() - begun, 1),
-    }
+            try:
+                os.kill(victim, signal.SIGKILL)
+            except ProcessLookupError:
+                return False
+            return True
+        time.sleep(0 if when is None else 0.01)
+    return False
 
 
 def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--count", type=int, default=20)
     asked.add_argument("--seed", type=int, default=0)
+    asked.add_argument("--record", type=Path, default=RECORD)
     given = asked.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        begun = time.monotonic()
-        straight = outcome(start(Path(folder) / "run.pt"))
-        duration_s = time.monotonic() - begun
-    print(f"undisturbed: {straight} in {duration_s:.1f} s")
+    straight, first_s, last_s = undisturbed()
+    print(f"undisturbed: {straight}, processes after {first_s:.1f} s, last checkpoint after {last_s:.1f} s")
     wrong = 0
     for number in range(given.count):
-        found = disturbed(number, duration_s, given.seed)
-        found["same_bits"] = set(found["ended"]) == straight
+        found = disturbed(number, first_s, last_s, given.seed)
+        found["same_bits"] = found["killed"] and set(found["ended"]) == straight
         wrong += not found["same_bits"]
         print(json.dumps(found), flush=True)
-        with RECORD.open("a") as lines:
+        with given.record.open("a") as lines:
             lines.write(json.dumps(found) + "\n")
-    print(f"{given.count - wrong} of {given.count} ended with the bits of the undisturbed run")
+    print(f"{given.count - wrong} of {given.count} were hit and ended with the bits of the undisturbed run")
     return 1 if wrong else 0
 
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 EXAMPLES, EVERY = 64, 4
+PLAIN = "plain"  # in place of a codec: without thinwire
 
 
 def digest(net: nn.Module) -> str:
@@ -55,12 +56,12 @@ def lightning(codec: str, folder: Path, steps: int, stop: int | None) -> dict[st
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
 
-    compression = Compression(codec, log_every=1)
+    compression = [] if codec == PLAIN else [Compression(codec, log_every=1)]
     saver = ModelCheckpoint(folder, save_last=True, every_n_train_steps=EVERY, save_top_k=0)
     loader = torch.utils.data.DataLoader(examples(), batch_size=8)
     trainer = Trainer(
-        accelerator="cpu", devices=2, strategy="ddp", max_steps=stop or steps, callbacks=[compression, saver],
-        logger=False, enable_progress_bar=False, enable_model_summary=False,
+        accelerator="cpu", devices=2, strategy="ddp", max_steps=stop or steps,
+        callbacks=[*compression, saver], logger=False, enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
     module = Classifier()
     last = folder / "last.ckpt"
@@ -69,13 +70,53 @@ def lightning(codec: str, folder: Path, steps: int, stop: int | None) -> dict[st
     return {"digest": digest(module.net), "shown": shown}
 
 
+def fsdp2(codec: str, folder: Path, steps: int, stop: int | None) -> dict[str, Any]:
+    """Lightning's ModelParallelStrategy; a checkpoint is a folder with the shards of all ranks."""
+    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch.callbacks import ModelCheckpoint
+    from lightning.pytorch.strategies import ModelParallelStrategy
+    from torch.distributed.fsdp import fully_shard
+
+    from thinwire.lightning import Compression
+
+    class Classifier(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net()
+
+        def configure_model(self) -> None:
+            for part in (self.net[0], self.net[2], self.net):
+                fully_shard(part, mesh=self.device_mesh["data_parallel"])
+
+        def training_step(self, batch: list[Tensor], index: int) -> Tensor:
+            return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
+
+    compression = Compression(codec, log_every=1)
+    saver = ModelCheckpoint(folder, filename="last", every_n_train_steps=8, save_top_k=1)
+    strategy = ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1)
+    trainer = Trainer(
+        accelerator="cpu", devices=2, strategy=strategy,
+        max_steps=stop or steps, callbacks=[compression, saver], logger=False, enable_progress_bar=False,
+        enable_model_summary=False,
+    )  # fmt: skip
+    module, last = Classifier(), folder / "last.ckpt"
+    loader = torch.utils.data.DataLoader(examples(), batch_size=8)
+    trainer.fit(module, loader, ckpt_path=last if last.exists() else None)
+    whole = [p.full_tensor().detach().numpy().tobytes() for p in module.net.parameters()]
+    shown = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    return {"digest": hashlib.sha256(b"".join(whole)).hexdigest(), "shown": shown}
+
+
 def accelerate(codec: str, folder: Path, steps: int, stop: int | None) -> dict[str, Any]:
     from accelerate import Accelerator
 
     from thinwire.accelerate import compress
 
     accelerator = Accelerator(cpu=True)
-    compression = compress(accelerator, codec)
+    compression = None if codec == PLAIN else compress(accelerator, codec)
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     loader = torch.utils.data.DataLoader(examples(), batch_size=8)
@@ -94,7 +135,7 @@ def accelerate(codec: str, folder: Path, steps: int, stop: int | None) -> dict[s
             accelerator.save_state(str(folder / "state"))
             if accelerator.is_main_process:
                 (folder / "step").write_text(str(step + 1))
-    shown = compression.metrics()
+    shown = {} if compression is None else compression.metrics()
     accelerator.wait_for_everyone()
     return {"digest": digest(accelerator.unwrap_model(model)), "shown": shown}
 
@@ -120,7 +161,8 @@ def transformers(codec: str, folder: Path, steps: int, stop: int | None) -> dict
         learning_rate=0.05, lr_scheduler_type="constant",
     )  # fmt: skip
     trainer = Trainer(Classifier(), args, train_dataset=rows)
-    compress(trainer, codec)
+    if codec != PLAIN:
+        compress(trainer, codec)
     trainer.train(resume_from_checkpoint=any(folder.glob("checkpoint-*")))
     shown = next(line for line in reversed(trainer.state.log_history) if "loss" in line)
     return {"digest": digest(trainer.model.net), "shown": shown}
@@ -129,7 +171,7 @@ def transformers(codec: str, folder: Path, steps: int, stop: int | None) -> dict
 if __name__ == "__main__":
     framework, codec, folder, steps, *stop = sys.argv[1:]
     warnings.simplefilter("ignore", DeprecationWarning)
-    jobs = {"lightning": lightning, "accelerate": accelerate, "transformers": transformers}
+    jobs = {"lightning": lightning, "fsdp2": fsdp2, "accelerate": accelerate, "transformers": transformers}
     answer = jobs[framework](codec, Path(folder), int(steps), int(stop[0]) if stop else None)
     if os.environ["RANK"] == "0":
         print("ANSWER " + json.dumps(answer), flush=True)

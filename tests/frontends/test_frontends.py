@@ -11,26 +11,23 @@ from typing import Any
 
 import pytest
 
-JOBS = Path(__file__).with_name("jobs.py")
+HERE = Path(__file__).parent
 FRAMEWORKS = ("lightning", "accelerate", "transformers")
 CODEC = "topk:0.1"  # error feedback: a resumed run without it would differ
+
+
+def launch(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Two processes of torchrun."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    command = [*torchrun, str(HERE / script), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
 
 
 def train(framework: str, codec: str, folder: Path, steps: int, stop: int | None = None) -> dict[str, Any]:
     """What rank 0 said at the end."""
     folder.mkdir(exist_ok=True)
-    launch = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        str(JOBS),
-    ]
-    words = [framework, codec, str(folder), str(steps), *([] if stop is None else [str(stop)])]
-    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run([*launch, *words], capture_output=True, text=True, timeout=600, env=environment)
+    ran = launch("jobs.py", framework, codec, str(folder), str(steps), *([] if stop is None else [str(stop)]))
     assert ran.returncode == 0, ran.stderr[-4000:]
     answer = next(line for line in ran.stdout.splitlines() if line.startswith("ANSWER "))
     found: dict[str, Any] = json.loads(answer.removeprefix("ANSWER "))
@@ -43,6 +40,14 @@ def test_a_resumed_run_ends_with_the_same_bits(framework: str, tmp_path: Path) -
     train(framework, CODEC, tmp_path / "resumed", 16, stop=8)
     resumed = train(framework, CODEC, tmp_path / "resumed", 16)
     assert resumed["digest"] == straight["digest"]
+    assert straight["shown"]["thinwire/ratio"] > 5
+
+
+def test_fsdp2_by_lightning_resumes_with_the_same_bits(tmp_path: Path) -> None:
+    """qsgd draws by the number of the step, which is in the state."""
+    straight = train("fsdp2", "qsgd:4", tmp_path / "straight", 16)
+    train("fsdp2", "qsgd:4", tmp_path / "resumed", 16, stop=8)
+    assert train("fsdp2", "qsgd:4", tmp_path / "resumed", 16)["digest"] == straight["digest"]
     assert straight["shown"]["thinwire/ratio"] > 5
 
 

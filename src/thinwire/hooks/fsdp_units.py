@@ -88,6 +88,15 @@ def is_sharded(model: Any) -> bool:
     )
 
 
+def sharded_root(module: nn.Module) -> nn.Module | None:
+    """The part of a module that FSDP has made, with all its parameters; None if there is none."""
+    kinds = FSDPModule | FullyShardedDataParallel
+    root = next((one for one in module.modules() if isinstance(one, kinds)), None)
+    if root is not None and {*map(id, module.parameters())} != {*map(id, root.parameters())}:
+        raise PlanError(f"only parts of this module are under FSDP: {_WHOLE}")
+    return root
+
+
 def units_of(model: nn.Module) -> tuple[list[Unit], dist.ProcessGroup]:
     """The units with parameters, and the ranks that share them; refuses models that are not whole."""
     if any(isinstance(module, FullyShardedDataParallel) for module in model.modules()):

@@ -71,11 +71,15 @@ class AutoJob:
 
 
 def wanted_cells(
-    models: Sequence[str], rates: Sequence[str | None], workers: Sequence[int], busy: bool
+    models: Sequence[str],
+    rates: Sequence[str | None],
+    workers: Sequence[int],
+    busy: bool,
+    latency: str | None = None,
 ) -> list[Cell]:
     """The cells to run, quick ones first; on the slowest link only small nets."""
     return [
-        Cell(model, rate, count, busy)
+        Cell(model, rate, count, busy, latency)
         for rate in reversed(rates)
         for count in workers
         for model in models
@@ -110,8 +114,9 @@ def run_auto_cells(
 
 def _run(cell: Cell, job: AutoJob, told: Told) -> Record:
     begin = time.perf_counter()
+    choice = LOOPBACK if cell.rate is None else NETLAB
     with (
-        open_network(cell.rate, cell.workers, LOOPBACK if cell.rate is None else NETLAB) as network,
+        open_network(cell.rate, cell.workers, choice, latency=cell.latency) as network,
         _busy_loops(LOOPS if cell.busy else 0),
     ):
         for row in run_workers("thinwire_lab.bench.auto", asdict(job), network, cell.workers):
@@ -165,16 +170,22 @@ def write_page(records: Sequence[Record], page: Path, source: Path) -> str:
     return f"{page}: auto holds in {held} of {len(ordered)} cells"
 
 
-def _place(record: Record) -> tuple[bool, str, int, float]:
+def _place(record: Record) -> tuple[bool, bool, str, int, float]:
     rate = float("inf") if record["rate"] is None else parse_rate(record["rate"])
-    return record.get("busy", False), record["model"], record["workers"], rate
+    return (
+        record.get("latency") is not None,
+        record.get("busy", False),
+        record["model"],
+        record["workers"],
+        rate,
+    )
 
 
 def _row(record: Record, found: AutoVerdict) -> str:
     times = means(record)
     cells = (
         record["model"] + (", busy" if record.get("busy") else ""),
-        record["rate"] or "unshaped",
+        Cell.of(record).link,
         str(record["workers"]),
         f"{times[BASE]:,.0f}",
         f"`{record['took']}`",

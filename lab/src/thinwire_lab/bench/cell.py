@@ -68,21 +68,32 @@ def bench_plan(codec: str, numel: int, world: int) -> Plan:
 
 @dataclass(frozen=True)
 class Cell:
-    """A setting to measure in. `rate` None: the link is not shaped. `busy`: two busy loops run beside it."""
+    """A setting to measure in. `rate` None: the link is not shaped. `busy`: two busy loops run beside it.
+
+    `latency`: the round trip that netlab adds.
+    """
 
     model: str
     rate: str | None
     workers: int
     busy: bool = False
+    latency: str | None = None
 
     @property
     def name(self) -> str:
         beside = ", busy" if self.busy else ""
-        return f"{self.model}, {self.rate or 'unshaped'}, {self.workers} workers{beside}"
+        return f"{self.model}, {self.link}, {self.workers} workers{beside}"
+
+    @property
+    def link(self) -> str:
+        """Rate and latency."""
+        trip = "" if self.latency is None else f", {self.latency}"
+        return (self.rate or "unshaped") + trip
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Cell:
-        return cls(record["model"], record["rate"], record["workers"], record.get("busy", False))
+        more = record.get("busy", False), record.get("latency")
+        return cls(record["model"], record["rate"], record["workers"], *more)
 
 
 @dataclass(frozen=True)

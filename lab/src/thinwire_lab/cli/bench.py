@@ -18,6 +18,7 @@ from thinwire_lab.cli.bench_cells import auto, clusters, grid
 from thinwire_lab.cli.options import (
     Hosts,
     Json,
+    Latency,
     NetworkChoice,
     Rate,
     Repeats,
@@ -55,7 +56,9 @@ def turn_results(
             if row["row"] == "turn":
                 progress.update(task, completed=row["turn"], total=row["of"])
             elif row["row"] == "result":
-                yield {key: value for key, value in row.items() if key != "row"}
+                yield {key: value for key, value in row.items() if key != "row"} | {
+                    "latency": network.latency
+                }
             elif row["row"] == "trace" and trace is not None:
                 write_trace(trace, [Bar(**bar) for bar in row["bars"]])
 
@@ -124,6 +127,7 @@ EXCHANGE_TABLE = RowTable(
 def exchange(
     hosts: Hosts = 4,
     rate: Rate = "1gbit",
+    latency: Latency = None,
     numel: Annotated[int, typer.Option(help="Elements of the gradient.", min=1)] = 6_553_600,
     codecs: Annotated[str, typer.Option(help="Codecs, separated by commas.")] = "dense,fp16,terngrad",
     repeats: Repeats = 10,
@@ -157,7 +161,7 @@ def exchange(
 
     for name in names:
         parse(name)
-    with open_network(limit, hosts, network) as made:
+    with open_network(limit, hosts, network, latency=latency) as made:
         emulated = made.emulated_rate is not None
         job = ExchangeJob(
             tuple(names), numel, repeats, rate, emulated, PIPELINES[pipeline], trace is not None, doors
@@ -262,6 +266,7 @@ def step(
     model: Annotated[str, typer.Option(help="A model of the lab.")] = "alexnet",
     hosts: Hosts = 4,
     rate: Rate = "1gbit",
+    latency: Latency = None,
     hooks: Annotated[
         str,
         typer.Option(help="ddp, ddp-fp16, ddp-powersgd:RANK, ddp-bucket:MB, ddp-best, or codecs."),
@@ -281,7 +286,7 @@ def step(
 
     \b
     Examples:
-      thinwire bench step --model alexnet --hosts 4 --rate 100mbit
+      thinwire bench step --model alexnet --hosts 4 --rate 100mbit --latency 20ms
       thinwire bench step --model resnet20 --hooks ddp,ddp-fp16,terngrad --json
       thinwire bench step --hosts 2 --workers-per-host 2 --hooks "terngrad,terngrad @ hierarchy=auto"
     """
@@ -297,7 +302,7 @@ def step(
     names = with_schedules(split_codecs(hooks))
     check_hooks(names)
     workers = hosts * per_host
-    with open_network(limit, workers, network, per_host) as made:
+    with open_network(limit, workers, network, per_host, latency) as made:
         job = StepJob(model, batch, names, repeats, rate, made.emulated_rate is not None, per_host)
         rows = turn_results("thinwire_lab.bench.step", asdict(job), made, workers, as_json)
         cluster = counted(hosts, "host") + (f" of {per_host} workers" if per_host > 1 else "")
@@ -326,6 +331,7 @@ FSDP_VARIANTS = "qsgd:4;terngrad;qsgd:4 weights=qsgd:8;qsgd:4 weights=difference
 def fsdp(
     hosts: Hosts = 4,
     rate: Rate = "100mbit",
+    latency: Latency = None,
     variants: Annotated[
         str, typer.Option(help='Codecs, separated by semicolons; " weights=..." behind one if wanted.')
     ] = FSDP_VARIANTS,
@@ -353,7 +359,7 @@ def fsdp(
     from thinwire_lab.bench.fsdp import PLAIN, FsdpJob
     from thinwire_lab.net.network import open_network
 
-    with open_network(limit, hosts, network) as made:
+    with open_network(limit, hosts, network, latency=latency) as made:
         job = FsdpJob((PLAIN, *names), width, depth, batch, 64, repeats, rate)
         rows = turn_results("thinwire_lab.bench.fsdp", asdict(job), made, hosts, as_json)
         title = f"transformer of width {width} and depth {depth}, {counted(hosts, 'host')}, {limit}"

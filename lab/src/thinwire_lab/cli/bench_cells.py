@@ -10,7 +10,7 @@ import typer
 
 from thinwire.cli.table import split_codecs
 from thinwire.texts import counted, rate_or_none
-from thinwire_lab.cli.options import Json, RowTable
+from thinwire_lab.cli.options import Json, Latency, RowTable
 
 if TYPE_CHECKING:
     from thinwire_lab.bench.cell import Cell, CellJob
@@ -70,6 +70,7 @@ def auto(
         str, typer.Option(help="Rates of every link; none: unshaped.")
     ] = "20mbit,100mbit,300mbit,1gbit,none",
     workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "2,4",
+    latency: Latency = None,
     busy: Annotated[bool, typer.Option("--busy", help="Run two busy loops beside every cell.")] = False,
     quality: Annotated[
         str | None,
@@ -98,6 +99,7 @@ def auto(
     Examples:
       thinwire bench auto
       thinwire bench auto --models mlp --rates 100mbit --workers 4 --quality aggressive --again
+      thinwire bench auto --models mlp,gpt --rates 100mbit --workers 4 --latency 20ms
       thinwire bench auto --busy --models gpt,resnet20 --rates 100mbit,1gbit
       thinwire bench auto --report
     """
@@ -106,7 +108,9 @@ def auto(
 
     if not report:
         limits = [rate_or_none(rate) for rate in split_codecs(rates)]
-        wanted = wanted_cells(split_codecs(models), limits, whole_numbers("--workers", workers), busy)
+        wanted = wanted_cells(
+            split_codecs(models), limits, whole_numbers("--workers", workers), busy, latency
+        )
         with CellProgress(len(wanted), quiet=as_json) as progress:
             rows = run_auto_cells(wanted, quality, seconds, records, again, progress.told)
             AUTO_TABLE.show(rows, counted(len(wanted), "cell"), as_json)

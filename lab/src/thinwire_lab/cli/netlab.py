@@ -10,11 +10,12 @@ import typer
 
 from thinwire.errors import LabError
 from thinwire.texts import counted
+from thinwire_lab.cli.options import Latency
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from thinwire_lab.net.netlab import CountedRun
+    from thinwire_lab.net.netlab import CountedRun, Netlab
 
 HostCommand = Annotated[
     list[str] | None, typer.Argument(help="What to run on every host, after `--`.", show_default=False)
@@ -33,18 +34,20 @@ def netlab(
     command: HostCommand = None,
     hosts: Annotated[int, typer.Option("--hosts", "-n", help="How many hosts to make.")] = 4,
     rate: LinkRate = "1gbit",
+    latency: Latency = None,
     rank0: Annotated[bool, typer.Option("--rank0", help="Show the output of host 0 only.")] = False,
     timeout: TimeLimit = None,
     as_json: HostRows = False,
     clean: Annotated[
         bool, typer.Option("--clean", help="Remove labs whose owner process is gone, and exit.")
     ] = False,
-    latency: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run a command on N hosts that exist only on this machine (root needed).
 
     Every host is a network namespace; its link has the given rate in both
-    directions (tc tbf). Latency is not emulated.
+    directions (tc tbf). --latency makes a round trip longer, for any program and
+    port: by netem where the kernel has it, else by a forwarder between the hosts,
+    which carries 4 Gbit/s in all.
 
     The command finds RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT
     and GLOO_SOCKET_IFNAME set: a script made for torchrun runs unchanged.
@@ -57,6 +60,7 @@ def netlab(
     Examples:
       thinwire netlab --hosts 4 --rate 100mbit -- python train.py --epochs 1
       thinwire netlab -n 2 --rate 1gbit --rank0 -- python train.py
+      thinwire netlab -n 2 --rate 100mbit --latency 20ms -- python train.py
       thinwire netlab -n 4 --json -- python train.py > hosts.jsonl
       thinwire netlab -n 2 -- sh -c 'echo host $RANK of $WORLD_SIZE'
       thinwire netlab -n 2 -- torchrun --nproc-per-node 2 --max-restarts 3 train.py
@@ -68,18 +72,15 @@ def netlab(
     """
     from rich.console import Console
 
+    from thinwire_lab.net.netlab import Netlab
+
     console = Console(stderr=as_json, highlight=False)
-    if latency is not None:
-        raise LabError(
-            f"netlab cannot add a latency of {latency}, it shapes the rate only: leave out --latency, or "
-            "emulate the link in thinwire's own group: tw.compress(..., link=tw.Link(latency_s=...))"
-        )
     if clean:
         _clean(console)
     elif not command:
         raise LabError("no command given: write it after --, as in `thinwire netlab -n 4 -- python train.py`")
     else:
-        _run(command, hosts, rate, rank0, timeout, as_json, console)
+        _run(command, Netlab(hosts, rate, latency), rank0, timeout, as_json, console)
 
 
 def _clean(console: Console) -> None:
@@ -95,26 +96,25 @@ def _clean(console: Console) -> None:
 
 def _run(
     command: list[str],
-    hosts: int,
-    rate: str,
+    made: Netlab,
     rank0: bool,
     timeout: float | None,
     as_json: bool,
     console: Console,
 ) -> None:
-    from thinwire_lab.net.netlab import Netlab, run_counted
+    from thinwire_lab.net.netlab import run_counted
 
     def show(host: int, line: str) -> None:
         if host == 0 or not rank0:
             _print_line(console, host, line)
 
-    with Netlab(hosts, rate) as lab:
+    with made as lab:
         run = run_counted(lab, command, timeout, show)
     if as_json:
         for result in run.hosts:
             typer.echo(json.dumps(result.to_dict()))
     else:
-        _print_table(console, run, rate)
+        _print_table(console, run, made.link)
     if run.failure is not None:
         seen = run.failure.failed.rank == 0 or not rank0
         typer.secho(run.failure.sentence if seen else str(run.failure), fg="red", err=True)
@@ -129,11 +129,11 @@ def _print_line(console: Console, host: int, line: str) -> None:
     console.print(prefix.append_text(Text.from_ansi(line)), soft_wrap=True)
 
 
-def _print_table(console: Console, run: CountedRun, rate: str) -> None:
+def _print_table(console: Console, run: CountedRun, link: str) -> None:
     from rich.filesize import decimal
     from rich.table import Table
 
-    table = Table(title=f"hosts: {len(run.hosts)}, rate: {rate}, {run.seconds:.1f} s", title_justify="left")
+    table = Table(title=f"hosts: {len(run.hosts)}, {link}, {run.seconds:.1f} s", title_justify="left")
     table.add_column("host", justify="right")
     table.add_column("address")
     for heading in ("exit", "sent", "received"):

@@ -31,6 +31,9 @@ Picture = Annotated[bool, typer.Option("--png", help="Also write report.png.")]
 # Of benches:
 Hosts = Annotated[int, typer.Option(help="Number of hosts.", min=1)]
 Rate = Annotated[str, typer.Option(help="Rate of every link: 100mbit, 1gbit, ..., or none: no limit.")]
+Latency = Annotated[
+    str | None, typer.Option(help="Round trip between hosts, such as 20ms; netlab only.", show_default=False)
+]
 NetworkChoice = Annotated[
     str, typer.Option("--network", help="auto, netlab (root; the kernel shapes real links) or emulated.")
 ]

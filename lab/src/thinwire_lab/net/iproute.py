@@ -23,6 +23,8 @@ MAX_RATE_BITS = 1e11  # beyond any machine's memory; from about 10 gbit on the p
 # of the rate lost). So it holds a segment, but at slow rates no more than 2.5 ms of sending, and at fast ones
 # what leaves while the kernel's timer sleeps.
 SEGMENT_BYTES, MAX_BURST_S, TIMER_S, MIN_BUCKET_BYTES = 70_000, 2.5e-3, 0.6e-3, 4_096
+# A segment counts with the headers of all its packets: one of this share of the bucket fits into it.
+SHARE_OF_BUCKET = 0.9
 # A queue that an all-to-all does not overflow: senders of one rate fill it only when their aims coincide.
 QUEUE_S, MIN_QUEUE_BYTES = 20e-3, 1_000_000
 HEADER_BYTES = 66  # Ethernet 14, IPv4 20, TCP with time stamps 32: what a packet costs beside its payload
@@ -95,14 +97,15 @@ class LinkShape:
     """One direction of a link: `rate_bits` per second leave a bucket that may send `bucket_bytes` at once."""
 
     rate_bits: float
+    round_trip_s: float = 0.0  # how much longer than the machine's own; made by the switch's fabric
 
     @classmethod
-    def parse(cls, rate: str) -> LinkShape:
+    def parse(cls, rate: str, round_trip_s: float = 0.0) -> LinkShape:
         """The shape of a link of this rate, "1gbit" for example."""
         bits = parse_rate(rate)
         if not MIN_RATE_BITS <= bits <= MAX_RATE_BITS:
             raise LabError(f'rate "{rate}" cannot be shaped by netlab: choose 10kbit to 100gbit')
-        return cls(bits)
+        return cls(bits, round_trip_s)
 
     @property
     def bucket_bytes(self) -> int:
@@ -111,12 +114,19 @@ class LinkShape:
 
     @property
     def queue_bytes(self) -> int:
-        return max(MIN_QUEUE_BYTES, int(self.rate_bits / 8 * QUEUE_S))
+        """At least what is under way in a round trip: TCP halves its window after a loss."""
+        return max(MIN_QUEUE_BYTES, int(self.rate_bits / 8 * max(QUEUE_S, self.round_trip_s)))
 
-    def apply(self, namespace: str, interface: str) -> None:
+    @property
+    def segment_bytes(self) -> int:
+        """TCP's largest segment that the bucket holds, so that it need not be cut into packets."""
+        return min(65_536, int(SHARE_OF_BUCKET * self.bucket_bytes))
+
+    def apply(self, namespace: str, interface: str, parent: str = "root") -> None:
         """Shapes what leaves `interface`; a shape that it already has is changed in place."""
+        place = ("root",) if parent == "root" else ("parent", parent)
         run_tool(
-            "tc", "-n", namespace, "qdisc", "replace", "dev", interface, "root", "tbf",
+            "tc", "-n", namespace, "qdisc", "replace", "dev", interface, *place, "tbf",
             "rate", f"{self.rate_bits:.0f}bit",
             "burst", str(self.bucket_bytes), "limit", str(self.queue_bytes),
         )  # fmt: skip

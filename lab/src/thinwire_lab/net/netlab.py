@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from thinwire.errors import LabError
+from thinwire_lab.net.fabric import Bridge, Fabric, fabric, parse_latency
 from thinwire_lab.net.iproute import (
     HOST_FILES,
     InterfaceCounters,
@@ -48,27 +49,31 @@ if [ -e ipv6/conf/default/disable_ipv6 ]; then echo 1 > ipv6/conf/default/disabl
 class Netlab:
     """A cluster that exists inside its `with` block.
 
-    1. a switch: a bridge in a namespace of its own, so that the machine's network is not touched;
+    1. a switch: a bridge in a namespace of its own, so that the machine's network is not touched; with a
+       latency it keeps every packet for half of the round trip (`fabric`);
     2. per host a namespace, a veth pair to the switch, and a token bucket (tc tbf) at either end, so that
        both directions have the rate;
     3. however the block ends (also by Ctrl-C or a kill), processes, links and namespaces are removed.
 
-    The rate is shaped, latency is not: it is that of the machine, some 0.05 ms.
+    Without a latency a round trip is that of the machine, some 0.1 ms.
 
-    >>> with Netlab(hosts=4, rate="1gbit") as lab:                                      # doctest: +SKIP
+    >>> with Netlab(hosts=4, rate="100mbit", latency="20ms") as lab:                     # doctest: +SKIP
     ...     lab.run(["python", "train.py"], stream=lambda rank, line: print(rank, line))
     ...     print(lab.counters(0).tx_payload_bytes)
     """
 
-    def __init__(self, hosts: int, rate: str) -> None:
+    def __init__(self, hosts: int, rate: str, latency: str | None = None) -> None:
         if not 1 <= hosts <= MAX_HOSTS:
             raise LabError(f"netlab cannot make {hosts} hosts: ask for 1 to {MAX_HOSTS}")
-        self._shape = LinkShape.parse(rate)
+        self._round_trip_s = 0.0 if latency is None else parse_latency(latency)
+        self._shape = LinkShape.parse(rate, self._round_trip_s)
+        self.link = f"rate: {rate}" + ("" if latency is None else f", round trip: {latency}")
         check_machine()
         prefix = lab_prefix()
         self._switch = f"{prefix}-switch"
         self._hosts = [f"{prefix}-h{rank}" for rank in range(hosts)]
         self._processes: list[subprocess.Popen[Any]] = []
+        self._fabric: Fabric = Bridge()
         self._exit = contextlib.ExitStack()
 
     @property
@@ -80,6 +85,7 @@ class Netlab:
         with contextlib.ExitStack() as stack:
             stack.enter_context(_stoppable())
             stack.callback(Janitor([*self._hosts, self._switch]).finish)
+            stack.callback(lambda: self._fabric.close())
             stack.callback(lambda: stop(self._processes))
             self._build()
             self._exit = stack.pop_all()
@@ -92,10 +98,11 @@ class Netlab:
 
     def set_rate(self, rate: str) -> None:
         """Change the rate of all links, also while a command runs."""
-        self._shape = LinkShape.parse(rate)
-        for rank, host in enumerate(self._hosts):
-            self._shape.apply(host, INTERFACE)
-            self._shape.apply(self._switch, f"port{rank}")
+        shape = LinkShape.parse(rate, self._round_trip_s)
+        self._fabric.check(shape, len(self._hosts))
+        self._shape = shape
+        for rank in range(len(self._hosts)):
+            self._shape_link(rank)
 
     def plug(self, rank: int, connected: bool) -> None:
         """Pull a host's cable out of the switch, or put it back, also while a command runs."""
@@ -146,22 +153,23 @@ class Netlab:
 
     def _build(self) -> None:
         _add_namespace(self._switch)
-        run_tool(
-            "ip", "-n", self._switch, "link", "add", "bridge", "up", "type", "bridge", "mcast_snooping", "0"
-        )
+        self._fabric = fabric(self._round_trip_s, self._switch)
+        self._fabric.check(self._shape, len(self._hosts))
         for rank, host in enumerate(self._hosts):
             _add_namespace(host)
             self._write_names(host)
-            self._plug_in(host, f"port{rank}", self.addresses[rank])
+            self._plug_in(rank, host)
+        self._fabric.connect(self._switch, [f"port{rank}" for rank in range(len(self._hosts))])
 
-    def _plug_in(self, host: str, port: str, address: str) -> None:
-        ends = ("link", "add", INTERFACE, "type", "veth", "peer", "name", port, "netns", self._switch)
-        run_tool("ip", "-n", host, *ends)
-        self._shape.apply(host, INTERFACE)
-        self._shape.apply(self._switch, port)
-        run_tool("ip", "-n", self._switch, "link", "set", port, "master", "bridge", "up")
-        run_tool("ip", "-n", host, "address", "add", f"{address}/24", "dev", INTERFACE)
+    def _plug_in(self, rank: int, host: str) -> None:
+        port = ("peer", "name", f"port{rank}", "netns", self._switch)
+        run_tool("ip", "-n", host, "link", "add", INTERFACE, "type", "veth", *port)
+        self._shape_link(rank)
+        run_tool("ip", "-n", host, "address", "add", f"{self.addresses[rank]}/24", "dev", INTERFACE)
         run_tool("ip", "-n", host, "link", "set", INTERFACE, "up")
+
+    def _shape_link(self, rank: int) -> None:
+        self._fabric.shape(self._shape, self._switch, self._hosts[rank], f"port{rank}", INTERFACE)
 
     def _write_names(self, host: str) -> None:
         """Name the hosts in /etc/hosts: PyTorch looks them up and warns about each that it does not find."""

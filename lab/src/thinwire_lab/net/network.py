@@ -48,6 +48,11 @@ class LabNetwork(ABC):
     def emulated_rate(self) -> str | None:
         """The rate of the link that thinwire's own group has to emulate, if any."""
 
+    @property
+    def latency(self) -> str | None:
+        """The round trip that was asked for; None: the machine's own."""
+        return None
+
     @abstractmethod
     def popen(self, rank: int, argv: Sequence[str], workers: int) -> subprocess.Popen[bytes]:
         """Start one worker in a process group of its own."""
@@ -156,10 +161,15 @@ class Hosts(LabNetwork):
     lab: Netlab
     rate: str
     per_host: int = 1  # workers; those of a host follow each other
+    round_trip: str | None = None
 
     @property
     def kind(self) -> str:
         return NETLAB
+
+    @property
+    def latency(self) -> str | None:
+        return self.round_trip
 
     @property
     def counters(self) -> bool:
@@ -177,16 +187,19 @@ class Hosts(LabNetwork):
         return process
 
     def note(self) -> str:
-        return f"netlab hosts (network namespaces); the kernel shapes every link to {self.rate} both ways"
+        trip = "" if self.round_trip is None else f"; a round trip takes {self.round_trip}"
+        return (
+            f"netlab hosts (network namespaces); the kernel shapes every link to {self.rate} both ways{trip}"
+        )
 
 
 @contextmanager
 def open_network(
-    rate: str | None, workers: int, choice: str = AUTO, per_host: int = 1
+    rate: str | None, workers: int, choice: str = AUTO, per_host: int = 1, latency: str | None = None
 ) -> Iterator[LabNetwork]:
     """The network for runs of `workers` workers: netlab if it can run, an emulated link otherwise.
 
-    Several workers per host need netlab.
+    Several workers per host and latency need netlab.
     """
     if choice not in CHOICES:
         raise LabError(f"unknown network {choice!r}: choose one of {', '.join(CHOICES)}")
@@ -195,6 +208,10 @@ def open_network(
     if per_host > 1 and (rate is None or choice not in (AUTO, NETLAB)):
         raise LabError(
             f"{per_host} workers a host need hosts that netlab makes: give a rate, and no other network"
+        )
+    if latency is not None and (rate is None or choice not in (AUTO, NETLAB)):
+        raise LabError(
+            f"a latency of {latency} needs hosts that netlab makes: give a rate, and no other network"
         )
     if choice == VIRTUAL:
         if rate is not None:
@@ -207,9 +224,9 @@ def open_network(
     from thinwire_lab.net.netlab import Netlab, available
 
     parse_rate(rate)  # a wrong rate is refused here, not by every worker
-    obstacle = available() if choice == AUTO and per_host == 1 else None
+    obstacle = available() if choice == AUTO and per_host == 1 and latency is None else None
     if choice == EMULATED or obstacle is not None:
         yield Loopback(rate, (obstacle or "").rstrip("."))
         return
-    with Netlab(hosts=workers // per_host, rate=rate) as lab:
-        yield Hosts(lab, rate, per_host)
+    with Netlab(hosts=workers // per_host, rate=rate, latency=latency) as lab:
+        yield Hosts(lab, rate, per_host, latency)

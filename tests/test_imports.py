@@ -22,7 +22,7 @@ ROOT = ROOTS["thinwire"]
 
 # A module of the core may import modules of its own row and of the rows above it.
 ROWS = (
-    {"errors", "deprecated", "clock", "texts", "tensors"},
+    {"errors", "deprecated", "clock", "texts", "tensors", "devices"},
     {"kernels"},
     {"codecs"},
     {"feedback", "schedules"},

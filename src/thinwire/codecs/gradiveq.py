@@ -34,6 +34,7 @@ from thinwire.codecs.stage import (
     RangedStage,
     owner,
 )
+from thinwire.devices import FINITE, Verdict
 from thinwire.errors import CodecError
 from thinwire.tensors import Layout, Spec
 from thinwire.texts import START_RULE, check_start, number_or_off, one_of, option, show_number_or_off
@@ -223,7 +224,9 @@ class BoundSample(BoundIdentity):
         super().__init__(layout)
         self.learner = _Learner(stage, layout, context, learned)
 
-    def learn(self, y: Tensor, x: Tensor) -> None:
+    def learn(self, y: Tensor, x: Tensor, verdict: Verdict = FINITE) -> None:
+        if not verdict.now():
+            return
         for slices, piece in zip(self.learner.slices, self.layout.slices, strict=True):
             if self._counts(slices):
                 self._take(slices, x[piece])

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from thinwire.codecs.coder import Coder, Context, GatherPacker, Merge, Packer, unit_size
+from thinwire.devices import sent
 from thinwire.kernels.reference.hashing import counters, random24
 from thinwire.tensors import Key, Layout
 
@@ -37,7 +38,7 @@ class NaturalPacker(GatherPacker):
 
     def __init__(self, layout: Layout, context: Context) -> None:
         super().__init__(layout, context, layout.numel + -(-layout.numel // 8))
-        self.bit = BIT.to(context.device)
+        self.bit = sent(BIT, context.device)
 
     def rebind(self, layout: Layout) -> NaturalPacker:
         return NaturalPacker(layout, self.context)

@@ -33,7 +33,7 @@ class ColumnSignPacker(GatherPacker):
 
     def __init__(self, scaled: bool, layout: Layout, context: Context) -> None:
         self.scaled = scaled
-        self.rows = Rows.of(layout, field_rows(bits=1), block=0)
+        self.rows = Rows.of(layout, field_rows(bits=1), 0, context.tables)
         self.matrices = _matrices(layout)
         self.num_values = self.matrices[-1].values.stop if self.matrices else 0
         self.bit_bytes = self.rows.num_granules * field_granule_bytes(bits=1)
@@ -179,7 +179,7 @@ class SignPacker(GatherPacker):
 
     def __init__(self, coder: Sign, layout: Layout, context: Context) -> None:
         self.coder, self.scaled = coder, coder.values != "mean"
-        self.rows = Rows.of(layout, field_rows(bits=1), coder.block)
+        self.rows = Rows.of(layout, field_rows(bits=1), coder.block, context.tables)
         self.bit_bytes = self.rows.num_granules * field_granule_bytes(bits=1)
         self.used_bytes = self.bit_bytes + self.rows.num_scales * (4 if self.scaled else 8)
         super().__init__(layout, context, self.used_bytes)

@@ -186,7 +186,10 @@ class HadamardKernels(Protocol):
 
 @dataclass(frozen=True)
 class Kernels:
-    """A named set of kernels. `name` is "reference" or "cpu-<instruction set>"."""
+    """A named set of kernels. `name` is "reference", "cpu-<instruction set>" or "triton".
+
+    `on_device`: the host only launches them, so tables and keys are wanted where the tensors are.
+    """
 
     name: str
     ternary: TernaryKernels
@@ -197,3 +200,4 @@ class Kernels:
     products: ProductsKernels
     fourier: FourierKernels
     hadamard: HadamardKernels
+    on_device: bool = False

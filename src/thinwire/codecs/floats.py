@@ -21,7 +21,6 @@ _RUN = 1 << 16
 GRANULE_BYTES = 8  # shards end on 8 bytes, so that every piece of a message is aligned
 MANTISSA_BITS, LARGEST_EXPONENT = 23, 254  # of a float32
 LARGEST = torch.finfo(torch.float32).max
-ONE = 1.0
 
 
 @dataclass(frozen=True)
@@ -208,8 +207,9 @@ class ScaledPacker(FloatPacker):
         powers = Powers.of(shared)
         for run, source in self._pairs(sums.reshape(-1).view(self.wire_dtype)):
             factor = times * powers.down[run.tensor]
-            for first in range(run.start, run.stop, _RUN):
-                part = slice(first, min(first + _RUN, run.stop))
+            step = _run_of(x)
+            for first in range(run.start, run.stop, step):
+                part = slice(first, min(first + step, run.stop))
                 x[part].copy_(source[part.start - run.start : part.stop - run.start]).mul_(factor)
             if (most := powers.most[run.tensor]) is not None:
                 x[run.where].clamp_(-most, most)
@@ -253,15 +253,21 @@ def scale_exponent(word: int) -> int:
     return min(126, 141 - (word >> MANTISSA_BITS))
 
 
-def _divide(x: Tensor, by: int, out: Tensor, scale: float | Tensor = ONE) -> None:
+def _divide(x: Tensor, by: int, out: Tensor, scale: float | Tensor | None = None) -> None:
     """out = x scale / by, rounded to out's dtype; in runs that fit a cache, so that no large temporary is
     made."""
     if x.dtype == out.dtype:
         torch.mul(x, 1 / by, out=out)  # as DDP does it: a division differs in the last bit
         return
-    for first in range(0, x.numel(), _RUN):
-        run = slice(first, first + _RUN)
-        out[run] = x[run] / by if scale is ONE else (x[run] * scale).div_(by)
+    step = _run_of(x)
+    for first in range(0, x.numel(), step):
+        run = slice(first, first + step)
+        out[run] = x[run] / by if scale is None else (x[run] * scale).div_(by)
+
+
+def _run_of(x: Tensor) -> int:
+    """Elements that are worked on at once: as many as fit a cache, on a device all."""
+    return _RUN if is_host(x.device) else max(1, x.numel())
 
 
 def _cut(runs: Sequence[Run], first: int, last: int) -> list[Run]:

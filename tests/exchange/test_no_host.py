@@ -1,0 +1,158 @@
+"""The line on a device whose tensors the host cannot read: the bits of the CPU, and no wait in a step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+import torch
+from opaque import DEVICE, DeviceModule, OpaqueGroup, Trace, on_device, opaque_kernels, to_device, to_host
+from simulation import Simulation
+from torch import Tensor
+
+from thinwire.exchange.engine import Bucket, Engine
+from thinwire.groups.thread import ThreadGroup, run_ranks
+from thinwire.kernels import pick
+from thinwire.tensors import Spec
+
+CPU = torch.device("cpu")
+SPECS = (Spec("w", (96, 40)), Spec("b", (130,)), Spec("v", (64, 33)))
+WORLD, STEPS, SPOILT = 2, 5, 2  # the number of the step in which a gradient is not finite
+FREE = (  # codecs in whose steps the host waits for nothing
+    "terngrad",
+    "terngrad:scales=own",
+    "terngrad:clip=1",
+    "qsgd:4",
+    "qsgd:8,block=64,scales=own",
+    "rotated:3",
+    "rotated:7",
+    "sign",
+    "sign:values=scaled",
+    "sign:values=rms",
+    "sign:block=column",
+    "natural",
+    "topk:0.1",
+    "topk:0.1 >> fp16",
+    "topk:0.2 >> sign",
+    "dgc:0.05,warmup=0",
+    "rangefloat:8",
+    "rangefloat:8,max=0.5",
+    "powersgd:2",
+    "clip:2 >> ternary",
+    "dense",
+    "fp16",
+    "bf16",
+    "fft:0.5",
+    "dct >> topk:0.2",
+)
+WAITING = ("gradiveq:4,slice=32,sample=1,compress=4,layers=all", "sparseloco")  # docs/gpu.md lists them
+
+
+@pytest.fixture(autouse=True)
+def device_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "meta", DeviceModule, raising=False)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Every step's means of one rank, what it held at the end, and what was asked of the device in each step."""
+
+    means: list[Tensor]
+    held: dict[str, Tensor]
+    finite_steps: int
+    traces: list[Trace]
+
+
+def gradients(step: int, rank: int, spoil: bool) -> Tensor:
+    random = torch.Generator().manual_seed(100 * step + rank)
+    x = torch.randn(sum(spec.numel for spec in SPECS), generator=random)
+    if spoil and step == SPOILT and rank == 1:
+        x[77] = math.nan
+    return x
+
+
+def held_by(engine: Engine) -> Iterator[tuple[str, Tensor]]:
+    for text, feedback in engine.feedbacks.items():
+        for what, tensors in feedback.state().items():
+            for name, tensor in tensors.items():
+                yield f"{text} {what} {name}", tensor
+
+
+def on_host(simulation: Simulation, spoil: bool) -> list[Run]:
+    def work(group: ThreadGroup) -> Run:
+        engine = Engine(simulation.plan, group, CPU, 0, None, error_every=0)
+        means = []
+        for step in range(STEPS):
+            x = gradients(step, group.rank, spoil)
+            engine.exchange(Bucket(x, simulation.layouts[0]))
+            engine.end_step()
+            means.append(x)
+        return Run(means, dict(held_by(engine)), engine.finite_steps, [])
+
+    return run_ranks(simulation.world, work)
+
+
+def on_opaque(simulation: Simulation, spoil: bool) -> list[Run]:
+    def work(group: ThreadGroup) -> Run:
+        with on_device() as mode:
+            kernels = opaque_kernels(pick(CPU))
+            engine = Engine(simulation.plan, OpaqueGroup(group), DEVICE, 0, kernels, error_every=0)
+            means, traces = [], []
+            for step in range(STEPS):
+                x = to_device(gradients(step, group.rank, spoil))
+                mode.next_step()
+                engine.exchange(Bucket(x, simulation.layouts[0]))
+                engine.end_step()
+                traces.append(mode.trace)
+                means.append(to_host(x))
+            mode.next_step()
+            engine.catch_up()
+            held = {name: to_host(tensor) for name, tensor in held_by(engine)}
+            return Run(means, held, engine.finite_steps, traces)
+
+    return run_ranks(simulation.world, work)
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and torch.equal(a.view(torch.int32), b.view(torch.int32))
+
+
+@pytest.mark.parametrize("spoil", [False, True])
+@pytest.mark.parametrize("text", FREE + WAITING)
+def test_bits_are_those_of_the_cpu(text: str, spoil: bool) -> None:
+    simulation = Simulation(text, SPECS, WORLD)
+    for expected, found in zip(on_host(simulation, spoil), on_opaque(simulation, spoil), strict=True):
+        for step, (a, b) in enumerate(zip(expected.means, found.means, strict=True)):
+            assert same(a, b), f"step {step}"
+        assert expected.finite_steps == found.finite_steps
+        assert expected.held.keys() == found.held.keys()
+        for name, tensor in expected.held.items():
+            assert same(tensor, found.held[name]), name
+
+
+@pytest.mark.parametrize("route", [None, "sharded"])
+@pytest.mark.parametrize("text", FREE)
+def test_the_host_waits_for_nothing(text: str, route: str | None) -> None:
+    simulation = Simulation(text, SPECS, 2, route=route)
+    try:
+        simulation.plan
+    except Exception:
+        pytest.skip("no such route")
+    for run in on_opaque(simulation, True):
+        for trace in run.traces[1:]:  # in the first one plans are compared and tables made
+            assert trace.waits == []
+
+
+@pytest.mark.parametrize(("text", "most"), [("terngrad", 6), ("qsgd:4", 6), ("topk:0.01", 12)])
+def test_launches(text: str, most: int) -> None:
+    for run in on_opaque(Simulation(text, SPECS, WORLD), False):
+        assert len(run.traces[-1].kernels) <= most
+
+
+@pytest.mark.parametrize("text", FREE)
+def test_every_step_asks_the_same(text: str) -> None:
+    """So that a graph of the device's acts can be captured: nothing that the host decides changes them."""
+    for run in on_opaque(Simulation(text, SPECS, WORLD), False):
+        assert run.traces[-1].acts == run.traces[-2].acts

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from lanes import KINDS, ROW, SIZES, Lane, make_lane, tensor
+from lanes import KINDS, ROW, SIZES, Lane, few, make_lane, tensor
 from torch import Tensor
 
 from simulation import same_bits
@@ -61,7 +61,7 @@ def random_codes(bits: int, payloads: int, granules: int) -> Tensor:
 def test_norms_are_the_reference_bit_for_bit(
     compared: Kernels, tensors: list[tuple[str, int, int]], seed: int, block: int, l2: bool
 ) -> None:
-    lane = lane_of(4, tensors, seed, block)
+    lane = lane_of(4, few(compared, tensors), seed, block)
     assert same_bits(norms(compared, lane, l2), norms(backends()["reference"], lane, l2))
 
 
@@ -90,7 +90,7 @@ def test_coding_is_the_reference_bit_for_bit(
     start: int,
 ) -> None:
     """`share` > 1: another rank had a larger norm. With `start` each tensor is part of a longer one."""
-    lane = lane_of(bits, tensors, seed, block, start)
+    lane = lane_of(bits, few(compared, tensors), seed, block, start)
     scale = lane.largest.view(torch.float32)
     if l2 and not start:
         scale = norms(backends()["reference"], lane, l2).view(torch.float32)
@@ -137,7 +137,10 @@ def assert_sums_exactly(kernels: Kernels, bits: int, codes: Tensor) -> Tensor:
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("world", WORLDS)
 def test_sums_are_exact_and_the_reference_bit_for_bit(compared: Kernels, bits: int, world: int) -> None:
-    for granules in (1, 3, 13) if world < 100 else (1,):
+    interpreted = compared.name == "triton"
+    if interpreted and world > 9:
+        pytest.skip("Triton's interpreter would take minutes")
+    for granules in (1,) if world >= 100 or interpreted else (1, 3, 13):
         codes = random_codes(bits, world, granules)
         words = assert_sums_exactly(compared, bits, codes)
         assert same_bits(words, assert_sums_exactly(backends()["reference"], bits, codes))
@@ -173,7 +176,7 @@ def test_decoding_sums_is_the_reference_bit_for_bit(
     world: int,
     num_shards: int,
 ) -> None:
-    lane = lane_of(bits, tensors, seed, block)
+    lane = lane_of(bits, few(compared, tensors), seed, block)
     rows_per_shard, zero = -(-lane.num_granules // num_shards) * field_rows(bits), world * top(bits)
     sum_digits = digits_per_word(2 * zero + 1)
     generator = torch.Generator().manual_seed(seed)

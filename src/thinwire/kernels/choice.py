@@ -12,7 +12,7 @@ import torch
 
 from thinwire.errors import CodecError
 from thinwire.kernels.base import Kernels
-from thinwire.kernels.reference import fourier, hadamard, qsgd, rangefloat, sign, ternary, topk
+from thinwire.kernels.reference import fourier, hadamard, natural, qsgd, rangefloat, sign, ternary, topk
 from thinwire.kernels.reference import linalg as products
 
 BEST = "THINWIRE_KERNELS"  # a variable of the environment: no faster kernels than these are used
@@ -47,6 +47,7 @@ def backends() -> dict[str, Kernels]:
                 topk=native.Topk(isa),
                 qsgd=native.Qsgd(isa),
                 sign=native.Sign(isa),
+                natural=natural,
                 rangefloat=native.Rangefloat(isa),
                 products=native.Products(isa),
                 fourier=native.Fourier(isa),
@@ -58,6 +59,7 @@ def backends() -> dict[str, Kernels]:
         topk=topk,
         qsgd=qsgd,
         sign=sign,
+        natural=natural,
         rangefloat=rangefloat,
         products=products,
         fourier=fourier,

@@ -186,19 +186,17 @@ def _pack(x, begin, numel, table, starts, num, steps, own, fits, payload, first,
     place = payload + (first + granule) * (BITS * FIELD_ROWS) + column
     word = tl.zeros((GRANULES, 32), tl.uint32)
     large, small = tl.zeros((GRANULES, 32), tl.int32), tl.zeros((GRANULES, 32), tl.int32)
-    fit = own
     for row in range(FIELD_ROWS):
         index = (granule * FIELD_ROWS + row) * ROW + column
         inside = index < numel - begin
         if SINGLE:
             value = tl.load(x + index)
+            code, over, under = _coded(value, tl.load(fits + own * 2), tl.load(fits + own * 2 + 1), BITS)
+            large, small = large + over, small + under
         else:
             fit, within = pieces_of(tl.minimum(begin + index, numel - 1), starts, num, steps, 1)
             value = tl.load(x + tl.load(table + fit * 2) + within, mask=inside, other=0.0)
-        code, over, under = _coded(value, tl.load(fits + fit * 2), tl.load(fits + fit * 2 + 1), BITS)
-        if SINGLE:
-            large, small = large + over, small + under
-        else:
+            code, over, under = _coded(value, tl.load(fits + fit * 2), tl.load(fits + fit * 2 + 1), BITS)
             tl.atomic_add(lost + fit * 2, over.to(tl.int64), mask=inside & (over > 0))
             tl.atomic_add(lost + fit * 2 + 1, under.to(tl.int64), mask=inside & (under > 0))
         code = tl.where(inside, code, 0)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+os.environ.setdefault(
+    "TRITON_INTERPRET", "1"
+)  # kernels for GPUs run on CPU tensors; before Triton is imported
 
 import pytest
 import torch
 from hypothesis import settings
 
-from thinwire.kernels import Kernels, backends
+from thinwire.kernels import Kernels, backends, pick, triton_problem
 
 NATIVE: list[str | None] = [name for name in backends() if name != "reference"]
 DEFAULT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -58,6 +63,17 @@ def native(request: pytest.FixtureRequest) -> Kernels:
     if request.param is None:
         pytest.skip("there are no native kernels here: thinwire was installed without a compiler")
     return backends()[request.param]
+
+
+@pytest.fixture(scope="session", params=[*NATIVE, "triton"])
+def compared(request: pytest.FixtureRequest) -> Kernels:
+    """Every set that must equal the reference: native ones, and those for GPUs by Triton's interpreter."""
+    if request.param != "triton":
+        return backends()[request.param]
+    problem = triton_problem()
+    if problem is not None:
+        pytest.skip(f"kernels for GPUs cannot be compared: {problem}")
+    return pick(torch.device("cpu"), "triton")
 
 
 @pytest.fixture(scope="session", params=["cpu", "cuda"])

@@ -1,9 +1,9 @@
 """A device whose tensors the host cannot read, for running the line as on a GPU where there is none.
 
-Tensors say that they are on "meta" and hold a CPU tensor inside. A dispatch mode runs what torch is asked to do
-on what is inside, and notes every act: kernels and torch's own, and every act for which the host of a GPU would
-wait: reading a number, `nonzero`, copies to pageable memory or from it. What is copied to pinned memory arrives
-when an event behind the copy is waited for, not before: numbers that are read too early are wrong.
+Tensors say that they are on "meta" and hold a CPU tensor inside. A dispatch mode runs what torch is asked to
+do on what is inside, and notes every act: kernels and torch's own, and every act for which the host of a GPU
+would wait: reading a number, `nonzero`, copies to pageable memory or from it. What is copied to pinned memory
+arrives when an event behind the copy is waited for, not before: numbers that are read too early are wrong.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from thinwire.groups.base import Done, Pending
 from thinwire.groups.wrappers import WrappedGroup
 from thinwire.kernels import Kernels
+from thinwire.kernels.reference import fourier, linalg
 
 DEVICE = torch.device("meta")
 _READING = {"_local_scalar_dense", "item", "nonzero", "equal", "is_nonzero", "masked_select", "_unique2"}
@@ -116,7 +117,9 @@ class OpaqueMode(TorchDispatchMode):
         leaves = pytree.tree_leaves((args, kwargs))
         ours = any(isinstance(leaf, Opaque) for leaf in leaves)
         strangers = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.device == DEVICE]
-        assert all(isinstance(leaf, Opaque) for leaf in strangers), f"{name}: made by torch.tensor(..., device=)"
+        assert all(isinstance(leaf, Opaque) for leaf in strangers), (
+            f"{name}: made by torch.tensor(..., device=)"
+        )
         if kwargs.pop("pin_memory", None) or name == "_pin_memory":
             return self._pin(func, args, kwargs)
         if name == "is_pinned":
@@ -163,7 +166,8 @@ class OpaqueMode(TorchDispatchMode):
         return _wrapped(func(*_inside(args), **_inside(kwargs)), made, args)
 
     def _pin(self, func: Any, args: Any, kwargs: Any) -> Tensor:
-        made: Tensor = args[0].clone() if func.overloadpacket.__name__ == "_pin_memory" else func(*args, **kwargs)
+        copied = func.overloadpacket.__name__ == "_pin_memory"
+        made: Tensor = args[0].clone() if copied else func(*args, **kwargs)
         self._pinned.append(made)  # kept: no other tensor may come to lie there
         return made
 
@@ -218,7 +222,7 @@ def to_host(x: Tensor) -> Tensor:
 
 
 class Event:
-    """Over in the step after the one it was recorded in; before, whoever waits for it waits for the device."""
+    """Over in the step after that in which it was recorded; before, who waits for it waits for the device."""
 
     def record(self, stream: object = None) -> None:
         self._epoch = _here().epoch
@@ -237,7 +241,7 @@ class DeviceModule:
 
 
 class _Family:
-    """Kernels as a GPU has them: the host launches them and sees nothing; sizes of Fourier transforms it knows."""
+    """Kernels as a GPU has them: the host launches them and sees nothing."""
 
     def __init__(self, name: str, kernels: Any) -> None:
         self._name, self._kernels = name, kernels
@@ -246,7 +250,7 @@ class _Family:
         def launch(*args: Any) -> None:
             for arg in args:
                 ours = not isinstance(arg, Tensor) or isinstance(arg, Opaque)
-                assert ours or self._name == "fourier", f"{self._name}.{kernel} got a tensor of the host"
+                assert ours, f"{self._name}.{kernel} got a tensor of the host"
             _here().launch(f"{self._name}.{kernel}")
             getattr(self._kernels, kernel)(*_inside(args))
 
@@ -254,10 +258,13 @@ class _Family:
 
 
 def opaque_kernels(kernels: Kernels) -> Kernels:
-    """The same kernels behind a door through which only tensors of the device go."""
-    families = {one.name for one in fields(Kernels)} - {"name", "on_device"}
+    """The same kernels behind a door through which only tensors of the device go.
+
+    Products and Fourier transforms are torch's own acts on the device, as they are on a GPU.
+    """
+    families = {one.name for one in fields(Kernels)} - {"name", "on_device", "products", "fourier"}
     made = {name: _Family(name, getattr(kernels, name)) for name in families}
-    return replace(kernels, name="opaque", on_device=True, **made)
+    return replace(kernels, name="opaque", on_device=True, products=linalg, fourier=fourier, **made)
 
 
 class OpaqueGroup(WrappedGroup):

@@ -217,7 +217,7 @@ class ScaledPacker(FloatPacker):
 
 @dataclass(frozen=True)
 class Powers:
-    """2^k and 2^-k of every tensor, and what its numbers are cut to: rounded up, they may be beyond all floats.
+    """2^k and 2^-k of every tensor, and what its numbers are cut to: rounded up, some are beyond all floats.
 
     Numbers of the host, or tensors that stay on their device.
     """

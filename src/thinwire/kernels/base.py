@@ -100,6 +100,14 @@ class SignKernels(Protocol):
     ) -> None: ...
 
 
+class NaturalKernels(Protocol):
+    """Tensors are flat; `table` has three columns (reference/natural.py); results are written in place."""
+
+    def encode(self, x: Tensor, table: Tensor, keys: Tensor, payload: Tensor, /) -> None: ...
+
+    def decode(self, payloads: Tensor, num_payloads: int, table: Tensor, x: Tensor, /) -> None: ...
+
+
 class RangefloatKernels(Protocol):
     """Tensors are flat; `table` has two columns (csrc/rangefloat.h); results are written in place."""
 
@@ -196,6 +204,7 @@ class Kernels:
     topk: TopkKernels
     qsgd: QsgdKernels
     sign: SignKernels
+    natural: NaturalKernels
     rangefloat: RangefloatKernels
     products: ProductsKernels
     fourier: FourierKernels

@@ -19,7 +19,7 @@ from thinwire.kernels import pick
 from thinwire.tensors import Spec
 
 CPU = torch.device("cpu")
-SPECS = (Spec("w", (96, 40)), Spec("b", (130,)), Spec("v", (64, 33)))
+SPECS = (Spec("w", (48, 20)), Spec("b", (130,)), Spec("v", (32, 33)))
 WORLD, STEPS, SPOILT = 2, 5, 2  # the number of the step in which a gradient is not finite
 FREE = (  # codecs in whose steps the host waits for nothing
     "terngrad",
@@ -45,8 +45,7 @@ FREE = (  # codecs in whose steps the host waits for nothing
     "dense",
     "fp16",
     "bf16",
-    "fft:0.5",
-    "dct >> topk:0.2",
+    "fft:0.5,chunk=32",
 )
 WAITING = ("gradiveq:4,slice=32,sample=1,compress=4,layers=all", "sparseloco")  # docs/gpu.md lists them
 

@@ -34,7 +34,7 @@ from thinwire.codecs.stage import (
     RangedStage,
     owner,
 )
-from thinwire.devices import FINITE, Verdict
+from thinwire.devices import FINITE, Verdict, sent
 from thinwire.errors import CodecError
 from thinwire.tensors import Layout, Spec
 from thinwire.texts import START_RULE, check_start, number_or_off, one_of, option, show_number_or_off
@@ -356,7 +356,7 @@ class BoundRefresh(BoundProject):
         for slices, width, own in self._pieces(offer):
             if self.learner.owns(slices):
                 found = self.learner.components(slices)
-                facts = torch.tensor([found.energy(width), found.order == CHANNEL], device=x.device)
+                facts = sent(torch.tensor([found.energy(width), found.order == CHANNEL]), x.device)
                 own.copy_(torch.cat([found.vectors[:, :width].flatten(), found.mean, facts]))
         return offer
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from thinwire.clock import COMPARE, PREPARE, Clock
 from thinwire.codecs.coder import Context
 from thinwire.codecs.stage import Learned
-from thinwire.devices import is_finite, is_host, judge_on
+from thinwire.devices import Late, is_finite, is_host, judge_on, sent
 from thinwire.exchange.in_flight import InFlight, InFlightByChunks, LaneFeedback, LaneStep
 from thinwire.exchange.pending import pending_gradients, released_gradients
 from thinwire.exchange.statistics import ERROR_EVERY, Statistics
@@ -79,7 +79,7 @@ class Engine:
         self.plan, self.seed, self.step = plan, seed, 0
         self.part_numel = part_numel  # elements that are encoded while the part before them travels
         self.group = Metered(group)
-        self.clock = Clock()
+        self.clock = Clock(device)
         self.context = Context(group.size, group.rank, device, kernels or pick(device))
         self.pending_residual = PendingResidual()  # of plans before this one
         self.feedbacks: dict[str, ErrorFeedback] = {PENDING: self.pending_residual}
@@ -94,6 +94,7 @@ class Engine:
         self._lessons: list[tuple[Bucket, InFlight]] = []  # means to learn from, if the step is finite
         self._lanes: dict[tuple[Layout, float, tuple[str, ...]], list[Lane]] = {}
         self._level_decided = False  # for this step
+        self._records: Late | None = None  # what all ranks had observed before the step before
         self._at_level = plan, 1.0, plan  # a plan, a compression level, and the plan at that level
         self.compare_digests(self._digest(plan), "plans (codec, model, world size, version or seed)")
 
@@ -245,11 +246,23 @@ class Engine:
 
     def observations(self) -> list[Observation]:
         """What every rank has observed since the last step; collective."""
-        mine = self.scheduler.pending.record(self.context.device)
+        return read_records(self._gathered_observations())
+
+    def _gathered_observations(self) -> Tensor:
+        mine = sent(self.scheduler.pending.record(), self.context.device)
         records = mine.new_empty(self.group.size, RECORD_BYTES)
         with self.clock.time("agree"):
             self.group.all_gather(mine, records).wait()
-        return read_records(records)
+        return records
+
+    def _heard(self) -> list[Observation]:
+        """What this step's level is decided by: on a device what was observed a step earlier."""
+        if is_host(self.context.device):
+            return self.observations()
+        before, self._records = self._records, Late(self._gathered_observations())
+        if before is None:
+            return [Observation()] * self.group.size
+        return read_records(torch.tensor(before.read(), dtype=torch.uint8))
 
     def feedback_for(self, text: str) -> ErrorFeedback:
         """The error feedback of all tensors whose plan says so; made when it is first asked for."""
@@ -279,7 +292,7 @@ class Engine:
 
     def _decide_level(self) -> None:
         """Before the first bucket of a step all ranks decide, from the same numbers, how strong it is."""
-        told = self.observations() if self.scheduler.listens else [Observation()]
+        told = self._heard() if self.scheduler.listens else [Observation()]
         self.clock.current = COMPARE  # if they disagree all ranks know it, and all raise
         if self.scheduler.decide(told, self.group.global_rank, self.step):
             self._lanes.clear()  # near-lossless lanes hold large buffers

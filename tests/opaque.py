@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from itertools import count
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -192,6 +193,12 @@ def _wrapped(result: Any, on_device: bool, args: Any) -> Any:
 
 
 _threads = threading.local()
+_numbers = count()
+
+
+def _epoch() -> int:
+    mode: OpaqueMode | None = getattr(_threads, "mode", None)
+    return 0 if mode is None else mode.epoch
 
 
 def _here() -> OpaqueMode:
@@ -225,10 +232,15 @@ class Event:
     """Over in the step after that in which it was recorded; before, who waits for it waits for the device."""
 
     def __init__(self, enable_timing: bool = False) -> None:
-        self._epoch = -1
+        self._epoch, self.number = -1, next(_numbers)
 
     def record(self, stream: object = None) -> None:
-        self._epoch = _here().epoch
+        self._epoch = _epoch()
+        self.stream = DeviceModule.current()
+        DeviceModule.log.append((self.stream, f"record {self.number}"))
+
+    def wait(self, stream: object = None) -> None:
+        DeviceModule.log.append((DeviceModule.current(), f"wait {self.number}"))
 
     def query(self) -> bool:
         return self._epoch < _here().epoch
@@ -245,9 +257,27 @@ class Event:
 
 
 class DeviceModule:
-    """What `torch.cuda` is to a GPU."""
+    """What `torch.cuda` is to a GPU; `log` has what every stream was given, in order."""
 
     Event = Event
+    log: ClassVar[list[tuple[str, str]]] = []
+
+    @staticmethod
+    def Stream(device: torch.device) -> str:  # noqa: N802 - torch's name
+        return f"side stream {next(_numbers)}"
+
+    @staticmethod
+    def current() -> str:
+        return getattr(_threads, "stream", "caller's stream")
+
+    @staticmethod
+    @contextmanager
+    def stream(stream: str) -> Iterator[None]:
+        before, _threads.stream = DeviceModule.current(), stream
+        try:
+            yield
+        finally:
+            _threads.stream = before
 
 
 class _Family:

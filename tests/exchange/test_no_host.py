@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,9 @@ from torch import Tensor
 from opaque import DEVICE, DeviceModule, OpaqueGroup, Trace, on_device, opaque_kernels, to_device, to_host
 from simulation import Simulation
 from thinwire.exchange.engine import Bucket, Engine
+from thinwire.groups.base import Group
 from thinwire.groups.thread import ThreadGroup, run_ranks
+from thinwire.hooks.failures import explain
 from thinwire.kernels import pick
 from thinwire.tensors import Spec
 
@@ -80,39 +83,41 @@ def held_by(engine: Engine) -> Iterator[tuple[str, Tensor]]:
                 yield f"{text} {what} {name}", tensor
 
 
-def on_host(simulation: Simulation, spoil: bool) -> list[Run]:
-    def work(group: ThreadGroup) -> Run:
-        engine = Engine(simulation.plan, group, CPU, 0, None, error_every=0)
-        means = []
+def host_run(simulation: Simulation, group: Group, spoil: bool) -> Run:
+    engine = Engine(simulation.plan, group, CPU, 0, None, error_every=0)
+    means = []
+    for step in range(STEPS):
+        x = gradients(step, group.rank, spoil)
+        engine.exchange(Bucket(x, simulation.layouts[0]))
+        engine.end_step()
+        means.append(x)
+    return Run(means, dict(held_by(engine)), engine.finite_steps, [])
+
+
+def device_run(simulation: Simulation, group: Group, spoil: bool) -> Run:
+    with on_device() as mode:
+        kernels = opaque_kernels(pick(CPU))
+        engine = Engine(simulation.plan, OpaqueGroup(group), DEVICE, 0, kernels, error_every=0)
+        means, traces = [], []
         for step in range(STEPS):
-            x = gradients(step, group.rank, spoil)
+            x = to_device(gradients(step, group.rank, spoil))
+            mode.next_step()
             engine.exchange(Bucket(x, simulation.layouts[0]))
             engine.end_step()
-            means.append(x)
-        return Run(means, dict(held_by(engine)), engine.finite_steps, [])
+            traces.append(mode.trace)
+            means.append(to_host(x))
+        mode.next_step()
+        engine.catch_up()
+        held = {name: to_host(tensor) for name, tensor in held_by(engine)}
+        return Run(means, held, engine.finite_steps, traces)
 
-    return run_ranks(simulation.world, work)
+
+def on_host(simulation: Simulation, spoil: bool) -> list[Run]:
+    return run_ranks(simulation.world, lambda group: host_run(simulation, group, spoil))
 
 
 def on_opaque(simulation: Simulation, spoil: bool) -> list[Run]:
-    def work(group: ThreadGroup) -> Run:
-        with on_device() as mode:
-            kernels = opaque_kernels(pick(CPU))
-            engine = Engine(simulation.plan, OpaqueGroup(group), DEVICE, 0, kernels, error_every=0)
-            means, traces = [], []
-            for step in range(STEPS):
-                x = to_device(gradients(step, group.rank, spoil))
-                mode.next_step()
-                engine.exchange(Bucket(x, simulation.layouts[0]))
-                engine.end_step()
-                traces.append(mode.trace)
-                means.append(to_host(x))
-            mode.next_step()
-            engine.catch_up()
-            held = {name: to_host(tensor) for name, tensor in held_by(engine)}
-            return Run(means, held, engine.finite_steps, traces)
-
-    return run_ranks(simulation.world, work)
+    return run_ranks(simulation.world, lambda group: device_run(simulation, group, spoil))
 
 
 def same(a: Tensor, b: Tensor) -> bool:
@@ -173,3 +178,55 @@ def test_owners_encode_again_on_the_device(text: str) -> None:
 def test_launches(text: str, most: int) -> None:
     for run in device_runs(text):
         assert len(run.traces[-1].kernels) <= most
+
+
+@pytest.mark.parametrize("text", ["terngrad", "sign", "rotated:3"])
+def test_ranks_on_different_devices_agree(text: str) -> None:
+    """One rank on the CPU and one on a device, as GPUs of two kinds would be: no library decides a bit."""
+    simulation = Simulation(text, SPECS, WORLD)
+    expected = on_host(simulation, True)
+
+    def work(group: ThreadGroup) -> Run:
+        return (device_run if group.rank else host_run)(simulation, group, True)
+
+    for host, mixed in zip(expected, run_ranks(WORLD, work), strict=True):
+        check_bits(host, mixed)
+
+
+class _Full:
+    """Kernels of a device that has no memory left, once `full` says so."""
+
+    full = False
+
+    def __init__(self, kernels: Any) -> None:
+        self._kernels = kernels
+
+    def __getattr__(self, name: str) -> Any:
+        if self.full:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return getattr(self._kernels, name)
+
+
+def test_out_of_memory_in_a_step_harms_no_error_feedback() -> None:
+    simulation = Simulation("sign", SPECS, WORLD)
+
+    def work(group: ThreadGroup) -> tuple[bool, str]:
+        kernels, layout = _Full(pick(CPU).sign), simulation.layouts[0]
+        engine = Engine(simulation.plan, group, CPU, 0, replace(pick(CPU), sign=kernels), error_every=0)
+        engine.exchange(Bucket(gradients(0, group.rank, False), layout))
+        engine.end_step()
+        before = {name: tensor.clone() for name, tensor in held_by(engine)}
+        kernels.full = group.rank == 1
+        error: Exception = AssertionError("nothing failed")
+        try:
+            engine.exchange(Bucket(gradients(1, group.rank, False), layout))
+        except RuntimeError as met:
+            error = explain(met, engine.clock.current, group)
+        after = dict(held_by(engine))
+        return all(same(tensor, after[name]) for name, tensor in before.items()), str(error)
+
+    (kept0, said0), (kept1, said1) = run_ranks(WORLD, work)
+    assert kept0
+    assert kept1
+    assert "CUDA out of memory" in said1
+    assert 'rank 1 failed in operation "encode"' in said0

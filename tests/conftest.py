@@ -19,6 +19,7 @@ DEFAULT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 # The examples are the same in every run; `--hypothesis-profile=long` looks for new ones.
 settings.register_profile("thinwire", deadline=None, max_examples=25, derandomize=True, print_blob=True)
 settings.register_profile("long", deadline=None, max_examples=1000)
+settings.register_profile("gpu", deadline=None, max_examples=1000)
 settings.load_profile("thinwire")
 
 

@@ -142,7 +142,7 @@ def compiled(number: int, target: str) -> Compiled:
         wide = (len(re.findall(r"_load_dwordx4", text)), len(re.findall(r"_store_dwordx4", text)))
         return Compiled(name, target, registers, spills, made.metadata.shared, *wide, ())
     text = made.asm["ptx"]
-    registers, spills = _resources(made.asm["cubin"])
+    registers, spills = _resources(text, target)
     wide = (len(re.findall(r"ld\.global\S*\.v4", text)), len(re.findall(r"st\.global\S*\.v4", text)))
     approximate = tuple(sorted(set(re.findall(r"\w+\S*\.(?:approx|full|ftz)\S*|\bfma\.\S+", text))))
     return Compiled(name, target, registers, spills, made.metadata.shared, *wide, approximate)
@@ -152,18 +152,22 @@ def _last(pattern: str, text: str) -> int:
     return int(re.findall(pattern, text)[-1])
 
 
-def _resources(cubin: bytes) -> tuple[int, int]:
-    """Registers and bytes of local memory (what spills goes there), as cuobjdump reads them."""
+def _resources(ptx: str, target: str) -> tuple[int, int]:
+    """Registers, and bytes that spill (stored and loaded), as ptxas counts them."""
     import triton
 
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        text = subprocess.run(
-            [tool, "--dump-resource-usage", file.name], check=True, capture_output=True, text=True
-        ).stdout
-    return _last(r"REG:(\d+)", text), _last(r"STACK:(\d+)", text) + _last(r"LOCAL:(\d+)", text)
+    tool = "ptxas-blackwell" if target == "sm_100" else "ptxas"
+    arch = re.findall(r"\.target (\w+)", ptx)[0]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.ptx"
+        file.write_text(ptx)
+        command = [Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / tool, "-v", "--fmad=false"]
+        said = subprocess.run(
+            [*command, f"--gpu-name={arch}", file, "-o", file.with_suffix(".cubin")],
+            check=True, capture_output=True, text=True,
+        ).stderr  # fmt: skip
+    spills = sum(int(n) for n in re.findall(r"(\d+) bytes spill", said))
+    return _last(r"Used (\d+) registers", said), spills
 
 
 def count_bytes() -> dict[str, list[float]]:
@@ -195,6 +199,7 @@ def count_bytes() -> dict[str, list[float]]:
         counts[:] = [0, 0, 0]
         getattr(getattr(made, operation.family), operation.name)(*operation.arguments)
         name = f"{operation.family}.{operation.name}"
+        print(name, counts, file=sys.stderr)
         found[name] = [counts[0] / NUMEL, counts[1] / NUMEL, counts[2]]
     return found
 

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from thinwire.kernels.triton import lanes
-from thinwire.kernels.triton.lanes import LARGEST, NAN_BITS, place_of
+from thinwire.kernels.triton.lanes import LARGEST, NAN_BITS, aligned, place_of
 
 SHARE = 128  # values
 TILE = 2048  # elements that a program looks at together
@@ -81,16 +81,21 @@ def _first_value(table, run, chunk):
 
 
 @triton.jit
-def _key(x, begin, group, index, inside):
-    """Magnitudes as bit patterns: of one number |x|, of two sqrt(a^2 + b^2) in float64."""
-    first = tl.load(x + begin + index * group, mask=inside, other=0.0)
-    if group == 1:
-        key = first.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+def _key(x, offset, size, group, first, TILE: tl.constexpr):
+    """Magnitudes of elements of a chunk as bit patterns; -1 behind its end.
+
+    Of one number |x|; of two sqrt(a^2 + b^2) in float64, at most the largest float if both are finite.
+    """
+    index = first + tl.arange(0, TILE)
+    inside = index < size
+    if (group == 1) & (offset % 4 == 0) & (first + TILE <= size):
+        key = tl.load(x + aligned(offset) + index).to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    elif group == 1:
+        key = tl.load(x + offset + index, mask=inside, other=0.0).to(tl.int32, bitcast=True) & 0x7FFFFFFF
     else:
-        second = tl.load(x + begin + index * group + 1, mask=inside, other=0.0).to(tl.float64)
-        wide = first.to(tl.float64)
-        length = tl.sqrt(wide * wide + second * second)
-        most = tl.full(length.shape, LARGEST, tl.float64)
+        a = tl.load(x + offset + index * group, mask=inside, other=0.0).to(tl.float64)
+        b = tl.load(x + offset + index * group + 1, mask=inside, other=0.0).to(tl.float64)
+        length, most = tl.sqrt(a * a + b * b), tl.full((TILE,), LARGEST, tl.float64)
         length = tl.where((length > most) & (length < float("inf")), most, length)
         key = tl.minimum(length.to(tl.float32).to(tl.int32, bitcast=True) & 0x7FFFFFFF, NAN_BITS)
     return tl.where(inside, key, -1)
@@ -128,13 +133,11 @@ def _kth(x, offset, size, k, group, TILE: tl.constexpr):
     """The k-th largest key, 8 bits a pass, and how many of the keys equal to it are kept."""
     prefix, left = k * 0, k
     for digit in tl.static_range(4):
-        SHIFT: tl.constexpr = 24 - 8 * digit
         counts = tl.zeros((256,), tl.int32)
         for first in range(0, size, TILE):
-            index = first + tl.arange(0, TILE)
-            key = _key(x, offset, group, index, index < size)
-            match = (key >= 0) & ((key >> SHIFT) >> 8 == prefix)
-            counts += tl.histogram((key >> SHIFT) & 255, 256, mask=match)
+            key = _key(x, offset, size, group, first, TILE) >> (24 - 8 * digit)
+            match = (key >= 0) & (key >> 8 == prefix)
+            counts += tl.histogram(key & 255, 256, mask=match)
         above = tl.sum(counts) - tl.cumsum(counts)  # keys with a greater digit
         chosen = tl.sum((above >= left).to(tl.int32))  # the first digit with fewer than `left` keys above it
         left -= tl.sum(tl.where(tl.arange(0, 256) == chosen, above, 0))
@@ -148,7 +151,7 @@ def _gather(x, offset, size, group, least, ties, value, values, places, TILE: tl
     done, equal_done = ties * 0, ties * 0
     for first in range(0, size, TILE):
         index = first + tl.arange(0, TILE)
-        key = _key(x, offset, group, index, index < size)
+        key = _key(x, offset, size, group, first, TILE)
         equal = (key == least).to(tl.int32)
         rank = equal_done + tl.cumsum(equal) - equal
         chosen = (key > least) | ((equal == 1) & (rank < ties))

@@ -49,7 +49,7 @@ def operations() -> list[Operation]:
     steps = torch.full((NUMEL // 512,), 0.5)
 
     def raw(bytes_: float) -> torch.Tensor:
-        return torch.zeros(int(bytes_) // 128 * 128, dtype=torch.uint8)
+        return torch.zeros(int(bytes_), dtype=torch.uint8)
 
     granules = -(-NUMEL // 160)
     rows = granules * 5
@@ -154,14 +154,13 @@ def _last(pattern: str, text: str) -> int:
 
 def _resources(ptx: str, target: str) -> tuple[int, int]:
     """Registers, and bytes that spill (stored and loaded), as ptxas counts them."""
-    import triton
+    from triton.backends.nvidia.compiler import get_ptxas
 
-    tool = "ptxas-blackwell" if target == "sm_100" else "ptxas"
     arch = re.findall(r"\.target (\w+)", ptx)[0]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.ptx"
         file.write_text(ptx)
-        command = [Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / tool, "-v", "--fmad=false"]
+        command = [get_ptxas(int(TARGETS[target][1])).path, "-v", "--fmad=false"]
         said = subprocess.run(
             [*command, f"--gpu-name={arch}", file, "-o", file.with_suffix(".cubin")],
             check=True, capture_output=True, text=True,

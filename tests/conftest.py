@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels for GPUs run on CPU tensors; before Triton is imported
+os.environ.setdefault(
+    "TRITON_INTERPRET", "1"
+)  # kernels for GPUs run on CPU tensors; before Triton is imported
 
 import pytest
 import torch

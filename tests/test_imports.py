@@ -50,7 +50,7 @@ LAB_ROWS = (
     {"cli"},
 )
 PRIVATE_NEEDS = {"errors", "texts", "cli"}  # of the core: private inference exchanges no gradients
-HEAVY = ("typer", "rich", "plotly", "matplotlib", "sklearn", "scipy", "pandas")
+HEAVY = ("typer", "rich", "plotly", "matplotlib", "sklearn", "scipy", "pandas", "triton")
 IMPORT_SHARE = 0.35  # of what importing torch takes in the same process: a busy or slow machine slows both
 
 COST = f"""

@@ -1,6 +1,6 @@
 """Compiles every kernel for GPUs ahead of time, without one, and counts what it loads and stores.
 
-    python tools/gpu_compile.py           compiles for sm_80, sm_90, sm_100 and gfx942; fails if a register spills
+    python tools/gpu_compile.py           for sm_80, sm_90, sm_100 and gfx942; fails if a register spills
     python tools/gpu_compile.py --page    writes the tables into docs/background/gpu.md, too
 
 Registers, spills and shared memory are what ptxas and LLVM say. Bytes are counted where Triton's interpreter
@@ -10,6 +10,7 @@ loads and stores, every access, whether or not a cache would serve it. Neither i
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import re
 import subprocess
@@ -22,34 +23,59 @@ from typing import Any
 
 import torch
 
-TARGETS = {"sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "sm_100": ("cuda", 100, 32), "gfx942": ("hip", "gfx942", 64)}  # fmt: skip # noqa: E501
+TARGETS = {
+    "sm_80": ("cuda", 80, 32),
+    "sm_90": ("cuda", 90, 32),
+    "sm_100": ("cuda", 100, 32),
+    "gfx942": ("hip", "gfx942", 64),
+}
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "background" / "gpu.md"
 NUMEL, WORLD = 1 << 16, 4  # of the lane on which bytes are counted
 H100 = 3350.0  # GB/s of memory, by its data sheet
-POINTERS = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int64: "*i64", torch.int32: "*i32", torch.uint8: "*u8"}  # fmt: skip # noqa: E501
+POINTERS = {
+    torch.float32: "*fp32",
+    torch.float64: "*fp64",
+    torch.int64: "*i64",
+    torch.int32: "*i32",
+    torch.uint8: "*u8",
+}
+LEAST = {
+    "ternary.scales": 4, "ternary.encode": 4.2, "ternary.add": 0.2 * WORLD + 0.4, "ternary.decode_sum": 4.4,
+    "ternary.decode_own": 4.2, "qsgd.scales": 4, "qsgd.encode": 4.5, "qsgd.add": 0.5 * WORLD + 0.8,
+    "qsgd.decode_sum": 4.8, "qsgd.decode_own": 4.5, "sign.encode": 4.125, "sign.decode": WORLD / 8 + 4,
+    "natural.encode": 5.125, "natural.decode": WORLD * 1.125 + 4, "rangefloat.measure": 4,
+    "rangefloat.encode": 5, "rangefloat.decode": WORLD + 4, "topk.select": 4.05, "topk.scatter": 4.2,
+    "hadamard.forward": 8, "hadamard.inverse": 8,
+}  # fmt: skip
+CODECS = {"ternary": "terngrad", "qsgd": "qsgd:4", "sign": "sign", "natural": "natural",
+          "rangefloat": "rangefloat:8", "topk": "topk:0.01"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One call of a family, as a lane of NUMEL numbers makes it; `least` bytes an element it cannot go below."""
+    """One call of a family, for a lane of NUMEL numbers; `least`: bytes an element, at least."""
 
     family: str
     name: str
     arguments: tuple[Any, ...]
     least: float
-    label: str
+
+    @property
+    def label(self) -> str:
+        """The codec in whose step it is; none: only for error feedback, or beside another codec."""
+        return "" if self.name == "decode_own" else CODECS.get(self.family, "")
 
 
 def operations() -> list[Operation]:
     """What the codecs call in a step."""
-    ints, floats = torch.int32, torch.float32
+    ints = torch.int32
     x, keys, one = torch.randn(NUMEL), torch.zeros(2, dtype=ints), torch.ones(1)
     lane, piece = torch.tensor([0, NUMEL, 0, 0, 0, 0]), torch.tensor([0, NUMEL])
     blocks = torch.tensor([0, NUMEL, 0, 0, 512, 0])
     steps = torch.full((NUMEL // 512,), 0.5)
 
     def raw(bytes_: float) -> torch.Tensor:
-        return torch.zeros(int(bytes_) // 128 * 128, dtype=torch.uint8)
+        return torch.zeros(int(bytes_), dtype=torch.uint8)
 
     granules = -(-NUMEL // 160)
     rows = granules * 5
@@ -64,29 +90,32 @@ def operations() -> list[Operation]:
     fits = torch.tensor([0x40A00000, 4], dtype=ints)
     stream, lost = torch.tensor([0, NUMEL, 0]), torch.zeros(2, dtype=torch.int64)
     scale, out = torch.zeros(1, dtype=ints), torch.zeros(NUMEL)
-    return [
-        Operation("ternary", "scales", (x, lane, 2.5, False, scale, one), 4, "terngrad"),
-        Operation("ternary", "encode", (x, lane, keys, one, one, 5, trits), 4.2, "terngrad"),
-        Operation("ternary", "add", (trits.repeat(WORLD), WORLD, 5, 10, sums), 0.2 * WORLD + 0.4, "terngrad"),
-        Operation("ternary", "decode_sum", (sums, 1, rows, WORLD, 10, lane, one, out), 4.4, "terngrad"),
-        Operation("ternary", "decode_own", (trits, 5, lane, one, out), 4.2, ""),
-        Operation("qsgd", "scales", (x, blocks, False, torch.zeros_like(steps, dtype=ints)), 4, "qsgd:4"),
-        Operation("qsgd", "encode", (x, blocks, keys, steps, 4, fours), 4.5, "qsgd:4"),
-        Operation("qsgd", "add", (fours.repeat(WORLD), WORLD, 4, 5, qsums), 0.5 * WORLD + 0.8, "qsgd:4"),
-        Operation("qsgd", "decode_sum", (qsums, 1, NUMEL // 32, 28, 5, blocks, steps, out), 4.8, "qsgd:4"),
-        Operation("qsgd", "decode_own", (fours, 1, 4, blocks, steps, out), 4.5, ""),
-        Operation("sign", "encode", (x, lane, False, signs, one, one), 4.125, "sign"),
-        Operation("sign", "decode", (signs.repeat(WORLD), WORLD, lane, one.repeat(WORLD), one.repeat(WORLD), out), WORLD / 8 + 4, "sign"),  # fmt: skip # noqa: E501
-        Operation("natural", "encode", (x, stream, keys, naturals), 5.125, "natural"),
-        Operation("natural", "decode", (naturals.repeat(WORLD), WORLD, stream, out), WORLD * 1.125 + 4, "natural"),
-        Operation("rangefloat", "measure", (x, piece, 8, 2, 4, 0, torch.zeros(5, dtype=ints)), 4, "rangefloat:8"),
-        Operation("rangefloat", "encode", (x, piece, fits, 8, eights, lost), 5, "rangefloat:8"),
-        Operation("rangefloat", "decode", (eights.repeat(WORLD), WORLD, piece, fits.repeat(WORLD), 8, 0.25, out), WORLD + 4.0, "rangefloat:8"),  # fmt: skip # noqa: E501
-        Operation("topk", "select", (x, topk, indices, torch.zeros(k)), 4.05, "topk:0.01"),
-        Operation("topk", "scatter", (indices.repeat(WORLD), WORLD, topk, torch.zeros(WORLD * k), 0.25, out), 4.2, "topk:0.01"),  # fmt: skip # noqa: E501
-        Operation("hadamard", "forward", (x, blocks, keys, steps, 512, out), 8, "rotate"),
-        Operation("hadamard", "inverse", (x, blocks, keys, steps, 512, out), 8, "rotate"),
-    ]  # fmt: skip
+    scales_of = torch.zeros_like(steps, dtype=ints)
+    four = one.repeat(WORLD)
+    calls = {
+        "ternary.scales": (x, lane, 2.5, False, scale, one),
+        "ternary.encode": (x, lane, keys, one, one, 5, trits),
+        "ternary.add": (trits.repeat(WORLD), WORLD, 5, 10, sums),
+        "ternary.decode_sum": (sums, 1, rows, WORLD, 10, lane, one, out),
+        "ternary.decode_own": (trits, 5, lane, one, out),
+        "qsgd.scales": (x, blocks, False, scales_of),
+        "qsgd.encode": (x, blocks, keys, steps, 4, fours),
+        "qsgd.add": (fours.repeat(WORLD), WORLD, 4, 5, qsums),
+        "qsgd.decode_sum": (qsums, 1, NUMEL // 32, 28, 5, blocks, steps, out),
+        "qsgd.decode_own": (fours, 1, 4, blocks, steps, out),
+        "sign.encode": (x, lane, False, signs, one, one),
+        "sign.decode": (signs.repeat(WORLD), WORLD, lane, four, four, out),
+        "natural.encode": (x, stream, keys, naturals),
+        "natural.decode": (naturals.repeat(WORLD), WORLD, stream, out),
+        "rangefloat.measure": (x, piece, 8, 2, 4, 0, torch.zeros(5, dtype=ints)),
+        "rangefloat.encode": (x, piece, fits, 8, eights, lost),
+        "rangefloat.decode": (eights.repeat(WORLD), WORLD, piece, fits.repeat(WORLD), 8, 0.25, out),
+        "topk.select": (x, topk, indices, torch.zeros(k)),
+        "topk.scatter": (indices.repeat(WORLD), WORLD, topk, torch.zeros(WORLD * k), 0.25, out),
+        "hadamard.forward": (x, blocks, keys, steps, 512, out),
+        "hadamard.inverse": (x, blocks, keys, steps, 512, out),
+    }
+    return [Operation(*name.split("."), made, LEAST[name]) for name, made in calls.items()]
 
 
 def launches() -> list[tuple[Operation, Any, tuple[Any, ...], int, dict[str, Any]]]:
@@ -154,14 +183,13 @@ def _last(pattern: str, text: str) -> int:
 
 def _resources(ptx: str, target: str) -> tuple[int, int]:
     """Registers, and bytes that spill (stored and loaded), as ptxas counts them."""
-    import triton
+    from triton.backends.nvidia.compiler import get_ptxas
 
-    tool = "ptxas-blackwell" if target == "sm_100" else "ptxas"
     arch = re.findall(r"\.target (\w+)", ptx)[0]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.ptx"
         file.write_text(ptx)
-        command = [Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / tool, "-v", "--fmad=false"]
+        command = [get_ptxas(int(TARGETS[target][1])).path, "-v", "--fmad=false"]
         said = subprocess.run(
             [*command, f"--gpu-name={arch}", file, "-o", file.with_suffix(".cubin")],
             check=True, capture_output=True, text=True,
@@ -207,7 +235,7 @@ def count_bytes() -> dict[str, list[float]]:
 def kernel_table(results: list[Compiled]) -> list[str]:
     """A row for each kernel."""
     lines = [
-        "| kernel | registers sm_80 / 90 / 100 | VGPRs gfx942 | spilled bytes | shared memory | 128-bit loads, stores |",
+        "| kernel | registers sm_80 / 90 / 100 | VGPRs gfx942 | spilled | shared memory | 128-bit ld, st |",
         "|---|---|---|---|---|---|",
     ]
     for name in dict.fromkeys(one.kernel for one in results):
@@ -240,7 +268,7 @@ def traffic_table(counted: dict[str, list[float]]) -> list[str]:
 def roofline(counted: dict[str, list[float]]) -> list[str]:
     """By codec: time of all its kernels if memory were the only limit, and the link up to which it pays."""
     lines = [
-        "| codec | bytes an element, all kernels | GB/s of gradients | sent, of dense | pays up to a link of |",
+        "| codec | bytes an element, all | GB/s of gradients | sent, of dense | pays up to a link of |",
         "|---|---|---|---|---|",
     ]
     sent = {"terngrad": 0.2 + 0.4, "qsgd:4": 0.5 + 0.8, "sign": 2 * 0.125, "natural": 2 * 1.125,
@@ -275,10 +303,14 @@ def main() -> None:
     command = [sys.executable, "-W", "ignore", __file__, "--count"]
     counting = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     jobs = [(number, target) for number in range(len(launches())) for target in TARGETS]
-    with ProcessPoolExecutor(max_workers=2) as pool:
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         results = list(pool.map(compiled, *zip(*jobs, strict=True)))
     counted = json.loads(counting.communicate()[0])
-    tables = {"kernels": kernel_table(results), "bytes": traffic_table(counted), "roofline": roofline(counted)}
+    tables = {
+        "kernels": kernel_table(results),
+        "bytes": traffic_table(counted),
+        "roofline": roofline(counted),
+    }
     for name, lines in tables.items():
         print("\n".join(lines), end="\n\n")
         if "--page" in sys.argv:
@@ -287,7 +319,9 @@ def main() -> None:
     rough = {f"{one.kernel}: {' '.join(one.approximate)}" for one in results if one.approximate}
     if spilled or rough:
         sys.exit(f"registers spill in {spilled}; not rounded as IEEE 754 wants it: {sorted(rough)}")
-    print(f"{len(results)} kernels compiled for {', '.join(TARGETS)}: no spills, no fused or approximate operation")
+    print(
+        f"{len(results)} kernels compiled for {', '.join(TARGETS)}: no spills, nothing fused or approximate"
+    )
 
 
 if __name__ == "__main__":

@@ -42,7 +42,9 @@ def encoded(kernels: SignKernels, lane: Lane, scaled: bool) -> tuple[Tensor, Ten
 def test_coding_is_the_reference_bit_for_bit(
     compared: Kernels, tensors: list[tuple[str, int, int]], seed: int, block: int, scaled: bool, count: int
 ) -> None:
-    lane = make_lane([t for t in few(compared, tensors) if t[1]], seed, block, field_rows(1))  # coders leave empty ones out
+    lane = make_lane(
+        [t for t in few(compared, tensors) if t[1]], seed, block, field_rows(1)
+    )  # coders leave empty ones out
     expected, found = encoded(REFERENCE, lane, scaled), encoded(compared.sign, lane, scaled)
     for a, b in zip(found, expected, strict=True):
         assert same_bits(a, b)

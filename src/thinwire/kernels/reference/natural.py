@@ -19,7 +19,7 @@ MANTISSA, INFINITE = (1 << 23) - 1, 255
 
 
 def encode(x: Tensor, table: Tensor, keys: Tensor, payload: Tensor, /) -> None:
-    """Exponent e + 1 with probability m, else e, of x = s 2^e (1 + m); 254 at most, 255 if x is not finite."""
+    """Exponent e + 1 with probability m, else e, of x = s 2^e (1 + m); 254 at most; 255: not finite."""
     numel = _numel(table)
     signs = torch.zeros(-(-numel // 8) * 8, dtype=torch.uint8, device=x.device)
     for (offset, count, start), key in zip(_rows(table), keys.view(-1, 2).tolist(), strict=True):

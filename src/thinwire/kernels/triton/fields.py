@@ -31,7 +31,7 @@ def field_at(words, row, inside, BITS: tl.constexpr, FIELD_ROWS: tl.constexpr):
 
 @triton.jit
 def joined(word, code, place, row, mask, BITS: tl.constexpr):
-    """Puts the codes of a granule's row behind those of the rows before it; stores every word that is full."""
+    """Puts the codes of a granule's row behind those of the rows before it; stores words that are full."""
     used = (row * BITS) & 31
     wide = code.to(tl.uint32)
     word = word | (wide << used)

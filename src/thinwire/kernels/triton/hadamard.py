@@ -1,7 +1,7 @@
 """Hadamard rotations of blocks on a GPU (kernels/reference/hadamard.py).
 
-A program turns blocks of one tensor. What is left at its end, R < size elements, is cut into the powers of two
-that make R up, the largest first; element i lies in the one of length 2^q, where q is the highest bit in
+A program turns blocks of one tensor. What is left at its end, R < size elements, is cut into the powers of
+two that make R up, the largest first; element i lies in the one of length 2^q, where q is the highest bit in
 which i and R differ. So a pass h = 1, 2, 4, ... of butterflies is for the elements with (i xor R) >= 2h, and
 whole blocks have R = 2 size.
 """
@@ -122,7 +122,9 @@ def _length(rest, SIZE: tl.constexpr):
     result = tl.full(differ.shape, 1.0, tl.float32)
     for q in tl.static_range(1, 13):
         if (1 << q) <= SIZE:
-            result = tl.where(differ >= (1 << q), 0.5 ** (q // 2) * (1.0 if q % 2 == 0 else ROOT_HALF), result)
+            result = tl.where(
+                differ >= (1 << q), 0.5 ** (q // 2) * (1.0 if q % 2 == 0 else ROOT_HALF), result
+            )
     return result
 
 

@@ -28,8 +28,10 @@ UNIT24 = tl.constexpr(2.0**-24)
 WHOLE = tl.constexpr(1 << 30)  # rows: more than a tile has
 
 
-def launch(kernel: Any, grid: int | tuple[int, int], *args: Any, num_warps: int = 4, **constants: Any) -> None:
-    """Starts programs, if there are any. Without fused multiply-adds: they round once where others round twice.
+def launch(
+    kernel: Any, grid: int | tuple[int, int], *args: Any, num_warps: int = 4, **constants: Any
+) -> None:
+    """Starts programs, if there are any. No fused multiply-adds: they round once where others round twice.
 
     Tensors that lie elsewhere (tables made on the host) are brought to the device of the first one.
     """
@@ -96,7 +98,7 @@ def key_of(keys, tensor, DRAWN: tl.constexpr):
 
 @triton.jit
 def scale_of(rows, first, scale, block, start):
-    """Which scale rows (int32, counted from the segment's row `first`) have: a division a row, not an element."""
+    """Which scale rows (int32, counted from the segment's row `first`) have: a division for each row."""
     whole = block == 0
     before = start // ROW + first
     per_block = tl.where(whole, WHOLE, block // ROW)

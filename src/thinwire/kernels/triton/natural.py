@@ -15,7 +15,7 @@ MANTISSA, INFINITE = tl.constexpr((1 << 23) - 1), tl.constexpr(255)
 
 
 def encode(x: Tensor, table: Tensor, keys: Tensor, payload: Tensor, /) -> None:
-    """Exponent e + 1 with probability m, else e, of x = s 2^e (1 + m); 254 at most, 255 if x is not finite."""
+    """Exponent e + 1 with probability m, else e, of x = s 2^e (1 + m); 254 at most; 255: not finite."""
     num = table.numel() // 3
     lanes.launch(
         _encode, triton.cdiv(payload.numel(), TILE) if num else 0, x, table, num, lanes.halvings(num), keys,

@@ -1,4 +1,4 @@
-"""QSGD on a GPU: norms of blocks, rounding and packing, integer sums, decoding (kernels/reference/qsgd.py)."""
+"""QSGD on a GPU: norms of blocks, rounding, packing, integer sums, decoding (kernels/reference/qsgd.py)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def scales(x: Tensor, table: Tensor, l2: bool, scale_bits: Tensor, /) -> None:
 
 
 def encode(x: Tensor, table: Tensor, keys: Tensor, steps: Tensor, bits: int, payload: Tensor, /) -> None:
-    """Rounds |x| / step up or down at random (without keys: to the nearest) and packs level + s in `bits` bits."""
+    """Rounds |x| / step at random (without keys: to the nearest) and packs level + s in `bits` bits."""
     num, rows = table.numel() // 6, field_rows(bits)
     granules = max(4, TILE // (32 * rows))
     programs = lanes.num_tiles(payload.numel() // field_granule_bytes(bits), granules, num)
@@ -47,8 +47,8 @@ def add(payloads: Tensor, num_payloads: int, bits: int, sum_digits: int, sums: T
     base = num_payloads * ((1 << bits) - 2) + 1
     rows = nbytes // field_granule_bytes(bits) * field_rows(bits)
     lanes.launch(
-        _add, triton.cdiv(num_words, words.WORDS), payloads.view(torch.int32), num_payloads, nbytes // 4, rows,
-        sums, num_words, BITS=bits, FIELD_ROWS=field_rows(bits), SUM_DIGITS=sum_digits, BASE=base,
+        _add, triton.cdiv(num_words, words.WORDS), payloads.view(torch.int32), num_payloads, nbytes // 4,
+        rows, sums, num_words, BITS=bits, FIELD_ROWS=field_rows(bits), SUM_DIGITS=sum_digits, BASE=base,
         LIMIT=base**sum_digits, WORDS=words.WORDS,
     )  # fmt: skip
 

@@ -23,7 +23,7 @@ ROWS = 64  # of a program that decodes
 def measure(
     x: Tensor, table: Tensor, bits: int, first: int, count: int, largest: int, words: Tensor, /
 ) -> None:
-    """What a rank offers for every fit: max|x| unless `largest` gives it, then errors of `count` mantissas."""
+    """What a rank offers for every fit: max|x| unless `largest` gives it, and errors of mantissas."""
     num, width = table.numel() // 2, count + (largest == 0)
     starts, most = _starts(table), torch.zeros(table.numel() // 2, dtype=torch.int32, device=x.device)
     if largest == 0:
@@ -91,7 +91,9 @@ def _grid(largest, mantissa, BITS: tl.constexpr):
     shift = 23 - tl.minimum(tl.maximum(mantissa, 0), 22)
     half = (tl.full(largest.shape, 1, tl.int32) << shift) >> 1
     top = tl.minimum((largest + half) >> shift, (INF_BITS - 1) >> shift)
-    base = tl.maximum(top - ((((1 << BITS) - 1) // 2) - 1), tl.full(largest.shape, 1 << 23, tl.int32) >> shift)
+    base = tl.maximum(
+        top - ((((1 << BITS) - 1) // 2) - 1), tl.full(largest.shape, 1 << 23, tl.int32) >> shift
+    )
     return shift, base, top
 
 
@@ -169,8 +171,8 @@ def _encode(x, table, starts, num, steps, fits, payload, num_words, lost, BITS: 
     offset = tl.load(table + own * 2) + begin - tl.load(starts + own)
     if single & (offset % 4 == 0):
         _pack(
-            x + aligned(offset), begin, numel, table, starts, num, steps, own, fits, payload, first, num_words,
-            lost, BITS, FIELD_ROWS, GRANULES, True,
+            x + aligned(offset), begin, numel, table, starts, num, steps, own, fits, payload, first,
+            num_words, lost, BITS, FIELD_ROWS, GRANULES, True,
         )  # fmt: skip
     else:
         _pack(
@@ -181,7 +183,8 @@ def _encode(x, table, starts, num, steps, fits, payload, num_words, lost, BITS: 
 
 @triton.jit
 def _pack(x, begin, numel, table, starts, num, steps, own, fits, payload, first, num_words, lost,
-          BITS: tl.constexpr, FIELD_ROWS: tl.constexpr, GRANULES: tl.constexpr, SINGLE: tl.constexpr):  # fmt: skip
+          BITS: tl.constexpr, FIELD_ROWS: tl.constexpr, GRANULES: tl.constexpr,
+          SINGLE: tl.constexpr):  # fmt: skip
     granule, column = tl.arange(0, GRANULES)[:, None], tl.arange(0, 32)[None, :]
     place = payload + (first + granule) * (BITS * FIELD_ROWS) + column
     word = tl.zeros((GRANULES, 32), tl.uint32)

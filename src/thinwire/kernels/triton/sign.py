@@ -1,4 +1,4 @@
-"""Signs on a GPU: one bit an element, and the values that stand for both signs (kernels/reference/sign.py)."""
+"""Signs on a GPU: a bit an element, and the values that stand for both signs (kernels/reference/sign.py)."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ def decode(
     num, nbytes = table.numel() // 6, payloads.numel() // num_payloads
     rows = nbytes // field_granule_bytes(1) * 32
     lanes.launch(
-        _decode, lanes.num_tiles(rows, words.ROWS, num), payloads.view(torch.int32), num_payloads, nbytes // 4,
-        table, num, lanes.halvings(num), low, high, low.numel() // num_payloads, x, ROWS=words.ROWS,
+        _decode, lanes.num_tiles(rows, words.ROWS, num), payloads.view(torch.int32), num_payloads,
+        nbytes // 4, table, num, lanes.halvings(num), low, high, low.numel() // num_payloads, x,
+        ROWS=words.ROWS,
     )  # fmt: skip
 
 

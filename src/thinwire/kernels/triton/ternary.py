@@ -21,7 +21,7 @@ CONSTANT = tl.constexpr(2.0**-40)
 def scales(
     x: Tensor, table: Tensor, clip: float, scaler_is_limit: bool, scale_bits: Tensor, limits: Tensor, /
 ) -> None:
-    """The local scaler of every block as the bit pattern of a float, and the bound its values are clipped to."""
+    """The local scaler of every block as the bit pattern of a float, and the limit of its values."""
     num, count = table.numel() // 6, scale_bits.numel()
     partial = sums.partial_sums(x, table, count)
     clipped = not math.isinf(clip)
@@ -79,7 +79,9 @@ def _scales(table, num, steps, num_scales, first, second, third, scale_bits, lim
         variance = square - mean * mean
         sigma = tl.sqrt(tl.maximum(variance, 0.0))
         clip = (tl.full((BLOCKS,), CLIP, tl.float64) * sigma).to(tl.float32)
-        cut = (largest < INF_BITS) & (variance > tl.full((BLOCKS,), CONSTANT, tl.float64) * square) & (clip > 0)
+        cut = (
+            (largest < INF_BITS) & (variance > tl.full((BLOCKS,), CONSTANT, tl.float64) * square) & (clip > 0)
+        )
         clip_bits = clip.to(tl.int32, bitcast=True)
         if SCALER_IS_LIMIT:
             bits = tl.where(cut, clip_bits, largest)
@@ -130,7 +132,10 @@ def _packed(x, left, segment, first, scale, limits, k0, k1, DIGITS: tl.constexpr
         else:
             present = (rows + k) * ROW < left
             g = tl.load(x + index, mask=index < left, other=0.0)
-            s, limit = tl.load(scale + there, mask=present, other=0), tl.load(limits + there, mask=present, other=0)
+            s, limit = (
+                tl.load(scale + there, mask=present, other=0),
+                tl.load(limits + there, mask=present, other=0),
+            )
         counter = (start + first * (DIGITS * ROW)).to(tl.uint32) + index.to(tl.uint32)
         value = value * RADIX + _digit(g, s[:, None], limit[:, None], counter, k0, k1, DRAWN)
     if DIGITS == 5:

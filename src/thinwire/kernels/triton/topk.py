@@ -47,8 +47,8 @@ def scatter(
     nbytes, count = payloads.numel() // num_payloads, values.numel() // num_payloads
     places = torch.empty(values.numel(), dtype=torch.int32, device=x.device)
     lanes.launch(
-        _unpack, (triton.cdiv(count, SHARE), num_payloads), payloads, nbytes, table, num, steps, places, count,
-        SHARE=SHARE, BITS=BITS,
+        _unpack, (triton.cdiv(count, SHARE), num_payloads), payloads, nbytes, table, num, steps, places,
+        count, SHARE=SHARE, BITS=BITS,
     )  # fmt: skip
     lanes.launch(
         _scatter, lanes.num_tiles(x.numel(), TILE, num), x, table, num, steps, places, values, count,

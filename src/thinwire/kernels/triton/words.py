@@ -99,7 +99,7 @@ def put(x, offset, numel, first, rows, value):
 
 @triton.jit
 def store_sums(words, word, num_words, value, LIMIT: tl.constexpr):
-    """Numbers below LIMIT as words, the fraction floor(value * 2^32 / LIMIT) + 1; modulo 2^32 whatever comes."""
+    """Numbers below LIMIT as words, the fraction floor(value * 2^32 / LIMIT) + 1, modulo 2^32."""
     value = value & 0xFFFFFFFF
     stored = ((value << 32) // tl.full(value.shape, LIMIT, tl.uint64) + 1).to(tl.uint32)
     index = word[:, None] * ROW + tl.arange(0, 32)[None, :]

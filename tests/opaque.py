@@ -135,6 +135,9 @@ class OpaqueMode(TorchDispatchMode):
             return self._copy(func, name, args, kwargs, made)
         if ours or made:
             self._note(name, args)
+        if name in ("div", "div_") and ours and not isinstance(args[1], Tensor) and not kwargs:
+            args = args[0], 1 / torch.tensor(args[1], dtype=args[0].dtype)  # as CUDA does it
+            func = torch.ops.aten.mul.Tensor if name == "div" else torch.ops.aten.mul_.Tensor
         return _wrapped(func(*_inside(args), **_inside(kwargs)), made, args)
 
     def _note(self, name: str, args: Any) -> None:
@@ -263,7 +266,7 @@ class DeviceModule:
     log: ClassVar[list[tuple[str, str]]] = []
 
     @staticmethod
-    def Stream(device: torch.device) -> str:  # noqa: N802 - torch's name
+    def Stream(device: torch.device) -> str:
         return f"side stream {next(_numbers)}"
 
     @staticmethod

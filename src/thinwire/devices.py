@@ -56,6 +56,11 @@ class Late:
         return self._there.tolist()
 
 
+def quotient(x: Tensor, by: float) -> Tensor:
+    """x / by, rounded as IEEE 754 wants it: CUDA multiplies by 1 / by if that is a number of the host."""
+    return x / by if is_host(x.device) else x / torch.full((), by, dtype=x.dtype, device=x.device)
+
+
 def is_finite(x: Tensor) -> bool:
     """One pass and no temporary: NaN is both the least and the greatest value. On a device the host waits."""
     if not is_host(x.device):
@@ -72,10 +77,11 @@ def _largest(x: Tensor) -> Tensor:
     """max|x|, NaN if there is one; no tensor as large as x is made."""
     if x.numel() == 0:
         return x.new_zeros(())
-    return torch.linalg.vector_norm(x, torch.inf)
+    largest: Tensor = torch.linalg.vector_norm(x, torch.inf)
+    return largest
 
 
-class Verdict(ABC):
+class StepVerdict(ABC):
     """Whether all means of a step are finite; `known` is None where only the device knows."""
 
     known: bool | None
@@ -89,7 +95,7 @@ class Verdict(ABC):
         """Whether it was finite; on a device the host waits for the answer."""
 
 
-class HostVerdict(Verdict):
+class HostVerdict(StepVerdict):
     def __init__(self, finite: bool) -> None:
         self.known: bool | None = finite
         self._finite = finite
@@ -101,10 +107,10 @@ class HostVerdict(Verdict):
         return self._finite
 
 
-FINITE: Verdict = HostVerdict(True)
+FINITE: StepVerdict = HostVerdict(True)
 
 
-class DeviceVerdict(Verdict):
+class DeviceVerdict(StepVerdict):
     """`finite` is a word on the device: what depends on it is selected there, in the same step."""
 
     known = None
@@ -121,7 +127,7 @@ class DeviceVerdict(Verdict):
         return bool(self.finite)
 
 
-def finite_verdict(x: Tensor) -> Verdict:
+def finite_verdict(x: Tensor) -> StepVerdict:
     """Whether all of these numbers are finite."""
     return HostVerdict(is_finite(x)) if is_host(x.device) else DeviceVerdict(all_finite(x))
 
@@ -146,7 +152,7 @@ class Judge(ABC):
         """The maximum of all ranks' words."""
 
     @abstractmethod
-    def end_step(self) -> Verdict:
+    def end_step(self) -> StepVerdict:
         """The verdict; the next step begins."""
 
     @abstractmethod
@@ -185,7 +191,7 @@ class HostJudge(Judge):
         if bool(word):
             self._spoilt.add(None)
 
-    def end_step(self) -> Verdict:
+    def end_step(self) -> StepVerdict:
         verdict = HostVerdict(not self._spoilt)
         self._spoilt.clear()
         return verdict
@@ -229,7 +235,7 @@ class DeviceJudge(Judge):
     def take(self, word: Tensor) -> None:
         self._taken = word
 
-    def end_step(self) -> Verdict:
+    def end_step(self) -> StepVerdict:
         finite = self._finite() if self._taken is None else self._taken.view(()) == 0
         self._before, self._last = self._last, Late(finite)
         self._places, self._taken, self._used = {}, None, 0

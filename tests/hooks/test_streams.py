@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from opaque import DEVICE, DeviceModule
 
+from opaque import DEVICE, DeviceModule
 from thinwire.hooks.worker import SideStream, Worker
 
 CALLER = "caller's stream"

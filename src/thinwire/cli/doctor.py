@@ -31,8 +31,8 @@ ABOUT = """Check this machine: versions, kernels and their speed, and the speed 
 With --probe it measures, in a few seconds, how long the collectives of a group take, alone and while workers
 compute, and how fast codecs are while all workers run; forecasts go by that (performance-model.md).
 With --gpu it compares codecs on a GPU with the CPU, bit by bit, and trains on all GPUs of the machine.
-Under torchrun --probe is torchrun's own group, else two workers of this machine. What was found is kept in the
-cache folder for a week."""
+Under torchrun --probe is of torchrun's own group, else of two workers of this machine. What it found is kept
+in the cache folder for a week."""
 EXAMPLES = """examples:
   thinwire doctor
   thinwire doctor --json

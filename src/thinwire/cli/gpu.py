@@ -73,16 +73,17 @@ def examine_gpu(as_json: bool, to: str = FILE) -> bool:
     device = torch.device("cuda", 0)
     checks = [check_codec(codec, device) for codec in CODECS]
     runs = run_on_all(torch.cuda.device_count(), "cuda", CODECS)
+    copied = copy_speed(device)
     found = {
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "copy_gb_per_s": copy_speed(device),
+        "copy_gb_per_s": copied,
         "codecs": [asdict(check) for check in checks],
         "runs": [asdict(run) for run in runs],
     }
     Path(to).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found) if as_json else table(found["copy_gb_per_s"], checks, runs))
+    print(json.dumps(found) if as_json else table(copied, checks, runs))
     if not as_json:
         print(f"{to} has all of this: please attach it to an issue")
     return all(check.same_bits for check in checks) and all(run.good for run in runs)

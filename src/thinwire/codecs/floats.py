@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from thinwire.codecs.coder import Coder, Context, Merge, Packer, Part
-from thinwire.devices import is_host
+from thinwire.devices import is_host, quotient
 from thinwire.kernels.sizes import ROW
 from thinwire.tensors import Key, Layout
 from thinwire.texts import one_of, option
@@ -262,7 +262,7 @@ def _divide(x: Tensor, by: int, out: Tensor, scale: float | Tensor | None = None
     step = _run_of(x)
     for first in range(0, x.numel(), step):
         run = slice(first, first + step)
-        out[run] = x[run] / by if scale is None else (x[run] * scale).div_(by)
+        out[run] = quotient(x[run] if scale is None else x[run] * scale, by)
 
 
 def _run_of(x: Tensor) -> int:

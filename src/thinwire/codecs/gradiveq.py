@@ -34,7 +34,7 @@ from thinwire.codecs.stage import (
     RangedStage,
     owner,
 )
-from thinwire.devices import FINITE, Verdict, sent
+from thinwire.devices import FINITE, StepVerdict, sent
 from thinwire.errors import CodecError
 from thinwire.tensors import Layout, Spec
 from thinwire.texts import START_RULE, check_start, number_or_off, one_of, option, show_number_or_off
@@ -224,7 +224,7 @@ class BoundSample(BoundIdentity):
         super().__init__(layout)
         self.learner = _Learner(stage, layout, context, learned)
 
-    def learn(self, y: Tensor, x: Tensor, verdict: Verdict = FINITE) -> None:
+    def learn(self, y: Tensor, x: Tensor, verdict: StepVerdict = FINITE) -> None:
         if not verdict.now():
             return
         for slices, piece in zip(self.learner.slices, self.layout.slices, strict=True):

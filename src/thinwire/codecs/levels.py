@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from thinwire.codecs.coder import Context, GatherPacker, Packer, Part
-from thinwire.devices import HOST, int_words, sent
+from thinwire.devices import HOST, int_words, quotient, sent
 from thinwire.errors import CodecError, PlanError
 from thinwire.kernels.base import SumKernels
 from thinwire.kernels.sizes import ROW, digits_per_word
@@ -310,7 +310,7 @@ class SharedPacker(Packer):
 
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         scales = shared.view(torch.float32) if self.fixed_scales is None else self.fixed_scales
-        self.levels.draw(x, scales / self.levels.top, key, payload)
+        self.levels.draw(x, quotient(scales, self.levels.top), key, payload)
 
     def merged_bytes(self, num_granules: int) -> int:
         return -(-num_granules * self.rows.granule_rows // self.sum_digits) * ROW * 4
@@ -323,14 +323,14 @@ class SharedPacker(Packer):
         rows_per_shard = -(-self.num_granules // shards) * self.rows.granule_rows
         words = sums.reshape(-1).view(torch.int32)
         scales = shared.view(torch.float32) if self.fixed_scales is None else self.fixed_scales
-        steps = scales / (self.levels.gain * self.zero)
+        steps = quotient(scales, self.levels.gain * self.zero)
         self.levels.kernels.decode_sum(
             words, shards, rows_per_shard, self.zero, self.sum_digits, self.rows.table, steps, x
         )
 
     def decode_local(self, payload: Tensor, shared: Tensor, x: Tensor) -> None:
         scales = shared.view(torch.float32) if self.fixed_scales is None else self.fixed_scales
-        steps = scales / (self.levels.gain * self.levels.top)
+        steps = quotient(scales, self.levels.gain * self.levels.top)
         self.levels.decode_local(payload.unsqueeze(0), steps.view(1, -1), x)
 
 
@@ -349,12 +349,13 @@ class OwnPacker(GatherPacker):
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         scales = payload[self.code_bytes : self.used_bytes].view(torch.int32)
         self.levels.measure(x, scales)
-        self.levels.draw(x, scales.view(torch.float32) / self.levels.top, key, payload[: self.code_bytes])
+        steps = quotient(scales.view(torch.float32), self.levels.top)
+        self.levels.draw(x, steps, key, payload[: self.code_bytes])
         payload[self.used_bytes : self.granule_bytes] = 0
 
     def add_up(self, payloads: Tensor, x: Tensor) -> None:
         scales = payloads[:, self.code_bytes : self.used_bytes].contiguous().view(torch.float32)
-        self.levels.decode_local(payloads, scales / (self.levels.top * payloads.shape[0]), x)
+        self.levels.decode_local(payloads, quotient(scales, self.levels.top * payloads.shape[0]), x)
 
 
 def max_world(top: int) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 from thinwire.codecs.coder import Context
 from thinwire.codecs.floats import Dense
 from thinwire.codecs.stage import NOTHING, BoundIdentity, BoundStage, Learned, LinearStage, near_one
-from thinwire.devices import FINITE, Verdict
+from thinwire.devices import FINITE, StepVerdict
 from thinwire.errors import CodecError
 from thinwire.kernels.reference.hashing import counters, random24
 from thinwire.tensors import Key, Layout, Spec
@@ -108,7 +108,7 @@ class BoundLowRank(BoundStage):
         for index, left in enumerate(self.left):
             self.kernels.product(left, self._thin(y, index), x.new_empty(0), self._matrix(x, index))
 
-    def learn(self, y: Tensor, x: Tensor, verdict: Verdict = FINITE) -> None:
+    def learn(self, y: Tensor, x: Tensor, verdict: StepVerdict = FINITE) -> None:
         """Q = Y; a direction that vanished stays as it was, or it would be zero for ever.
 
         Y is brought near 1 by a power of two, which changes no bit of the next P once that is orthonormal:

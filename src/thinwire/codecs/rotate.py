@@ -10,7 +10,7 @@ from torch import Tensor
 from thinwire.codecs.coder import Context
 from thinwire.codecs.levels import BLOCK_RULE, Rows, cut_points, read_block, show_block
 from thinwire.codecs.stage import BoundStage, Learned, LinearStage, RangedStage
-from thinwire.devices import int_words
+from thinwire.devices import int_words, quotient
 from thinwire.errors import CodecError
 from thinwire.kernels.sizes import ROW
 from thinwire.tensors import Layout, Piece, Spec
@@ -96,7 +96,7 @@ class BoundRotation(RangedStage):
             return x.new_empty(0)
         bits = torch.empty(self.num_summands, dtype=torch.int32, device=x.device)
         self.context.kernels.qsgd.scales(x, self.rows.table, True, bits)
-        return bits.view(torch.float32) / self.context.world
+        return quotient(bits.view(torch.float32), self.context.world)
 
     def cut_points(self) -> list[int]:
         return cut_points(spec.numel for spec in self.out.specs)

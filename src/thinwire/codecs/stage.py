@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from thinwire.codecs.coder import Builder, ChainLink, Coder, Context, Packer
-from thinwire.devices import FINITE, Verdict, is_host
+from thinwire.devices import FINITE, StepVerdict, is_host
 from thinwire.tensors import Key, Layout, Spec
 
 # What stages have learnt, by tensor and by name: bases, samples. The same on all ranks, but for names that
@@ -142,7 +142,7 @@ class BoundStage(ABC):
         """What a person may want to know of the numbers made last: by tensor and by name."""
         return {}
 
-    def learn(self, y: Tensor, x: Tensor, verdict: Verdict = FINITE) -> None:  # noqa: B027 - most learn nothing
+    def learn(self, y: Tensor, x: Tensor, verdict: StepVerdict = FINITE) -> None:  # noqa: B027 - most learn nothing
         """Looks at the mean, as this stage gives it (y) and decoded (x), which counts if the verdict says so.
 
         Not called where it is known that it is not finite.

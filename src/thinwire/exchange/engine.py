@@ -244,22 +244,15 @@ class Engine:
             return plan.digest
         return hashlib.blake2b(plan.digest + str(self.seed).encode(), digest_size=32).digest()
 
-    def observations(self) -> list[Observation]:
-        """What every rank has observed since the last step; collective."""
-        return read_records(self._gathered_observations())
-
-    def _gathered_observations(self) -> Tensor:
+    def observations(self, earlier: bool = False) -> list[Observation]:
+        """What every rank has observed since the last step, collective; `earlier`: what was gathered then."""
         mine = sent(self.scheduler.pending.record(), self.context.device)
         records = mine.new_empty(self.group.size, RECORD_BYTES)
         with self.clock.time("agree"):
             self.group.all_gather(mine, records).wait()
-        return records
-
-    def _heard(self) -> list[Observation]:
-        """What this step's level is decided by: on a device what was observed a step earlier."""
-        if is_host(self.context.device):
-            return self.observations()
-        before, self._records = self._records, Late(self._gathered_observations())
+        if not earlier:
+            return read_records(records)
+        before, self._records = self._records, Late(records)
         if before is None:
             return [Observation()] * self.group.size
         return read_records(torch.tensor(before.read(), dtype=torch.uint8))
@@ -292,7 +285,8 @@ class Engine:
 
     def _decide_level(self) -> None:
         """Before the first bucket of a step all ranks decide, from the same numbers, how strong it is."""
-        told = self._heard() if self.scheduler.listens else [Observation()]
+        lags = not is_host(self.context.device)  # the host does not wait for the numbers of this step
+        told = self.observations(lags) if self.scheduler.listens else [Observation()]
         self.clock.current = COMPARE  # if they disagree all ranks know it, and all raise
         if self.scheduler.decide(told, self.group.global_rank, self.step):
             self._lanes.clear()  # near-lossless lanes hold large buffers

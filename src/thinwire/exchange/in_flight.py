@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from thinwire.codecs.two_phase import TwoPhasePacker
-from thinwire.devices import Verdict
+from thinwire.devices import StepVerdict
 from thinwire.exchange.statistics import Statistics
 from thinwire.feedback.base import ErrorFeedback, Transmission
 from thinwire.plans.lane import Lane, base_of
@@ -126,7 +126,7 @@ class InFlight:
         if self.holds and not self.bound.fixed:
             self.feedback.receive(self.load.x, self.lane.layout.pieces())
 
-    def learn(self, mean: Tensor, verdict: Verdict) -> None:
+    def learn(self, mean: Tensor, verdict: StepVerdict) -> None:
         """Shows the mean to the stages."""
         self.bound.learn(self.values, mean, verdict)
 
@@ -162,7 +162,7 @@ class InFlightByChunks(InFlight):
         if self.holds and not self.bound.fixed:
             self.feedback.receive(self.load.x, self.lane.layout.pieces())
 
-    def learn(self, mean: Tensor, verdict: Verdict) -> None:
+    def learn(self, mean: Tensor, verdict: StepVerdict) -> None:
         self.stage.learn(mean, mean, verdict)
 
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from thinwire.devices import Verdict
+from thinwire.devices import StepVerdict
 from thinwire.errors import PlanError
 from thinwire.tensors import Piece
 
@@ -53,7 +53,7 @@ class StateBuffers:
             self.committed[name] = held
         self._fresh = {}
 
-    def select(self, verdict: Verdict, names: Iterable[str] | None = None) -> None:
+    def select(self, verdict: StepVerdict, names: Iterable[str] | None = None) -> None:
         """What only the device knows: new state becomes the old one, there, if the verdict is against it."""
         for name in self._fresh if names is None else set(names).intersection(self._fresh):
             old = self.committed.get(name)
@@ -156,7 +156,7 @@ class ErrorFeedback(ABC):
             raise PlanError(f"error feedback with lr=on needs the learning rate of {name}: {RATES_WAY_OUT}")
         return self.rates[name]
 
-    def settle(self, verdict: Verdict) -> None:
+    def settle(self, verdict: StepVerdict) -> None:
         """The step is over: its state counts, or that of the step before, as the verdict says."""
         if verdict.known is None:
             self.buffers.select(verdict)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from thinwire.devices import Verdict, finite_verdict
+from thinwire.devices import StepVerdict, finite_verdict
 from thinwire.errors import PlanError
 from thinwire.feedback.base import ErrorFeedback, Ownership, Transmission
 from thinwire.tensors import Piece
@@ -145,7 +145,7 @@ class PendingResidual(ErrorFeedback):
     def after(self, sent: Transmission) -> None:
         pass
 
-    def settle(self, verdict: Verdict) -> None:
+    def settle(self, verdict: StepVerdict) -> None:
         if verdict.known is not None:
             super().settle(verdict)
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torch import Tensor
@@ -23,6 +23,8 @@ from thinwire.hooks.selector import AutoSelector, RawGradients
 from thinwire.hooks.worker import HeldBucket, SideStream, WholeGradient, Worker, norm_of
 from thinwire.plans.plan import Plan
 from thinwire.tensors import Layout
+
+T = TypeVar("T")
 
 
 class BucketQueue:
@@ -121,18 +123,20 @@ class BucketQueue:
         """What the current stream is given from now on sees the means of all exchanges that are over."""
         self._stream.follow(self._done)
 
-    def call(self, job: Callable[[], None]) -> None:
+    def call(self, job: Callable[[], T]) -> T:
         """Runs a job in its turn on the stream of exchanges, between what the current stream was given before
         and what it is given from now on; returns when the host has launched it all."""
         ready = self._stream.mark()
 
-        def on_stream() -> None:
+        def on_stream() -> T:
             with self._stream.behind(ready):
-                job()
+                result = job()
                 self._done = self._stream.mark()
+            return result
 
-        self.worker.call(on_stream)
+        result = self.worker.call(on_stream)
         self.follow()
+        return result
 
     def pass_by(self, parameters: list[Tensor], is_last: bool, shadowing: bool = False) -> None:
         """A bucket went DDP's own way: its bytes are counted, and drift is looked for as ever.

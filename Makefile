@@ -7,7 +7,7 @@ NATIVE := $(SOURCES) CMakeLists.txt private/CMakeLists.txt
 PACKAGES := .[dev] private lab
 MODULES := .venv/.modules
 
-.PHONY: setup demo test test-frontends test-timing lint format docs site picture sanitize bench clean
+.PHONY: setup demo test test-frontends test-timing lint format docs site picture sanitize bench clean test-gpu gpu-compile
 
 setup: $(STAMP)
 
@@ -78,6 +78,15 @@ $(FRONTENDS)/.ready: pyproject.toml constraints.txt $(NATIVE)
 	$(FRONTENDS)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation torch==2.13.0 pytest \
 	    pytest-timeout pytest-xdist hypothesis './.[lightning,accelerate,transformers,ray]'
 	touch $@
+
+# Kernels for GPUs by Triton's interpreter, without a GPU: 1,000 cases for each of their properties. Hours on 2 cores.
+test-gpu: setup
+	$(BIN)/python -m pytest tests/kernels tests/golden -n 2 --hypothesis-profile=gpu -k triton
+
+# Compiles kernels for GPUs ahead of time, without one; fails if a register spills. PAGE=--page writes docs/background/gpu.md.
+PAGE ?=
+gpu-compile: setup
+	$(BIN)/python tools/gpu_compile.py $(PAGE)
 
 # What depends on how fast the machine is: durations, and what auto decides by them. On a quiet machine, not in CI.
 test-timing: setup

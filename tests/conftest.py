@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+os.environ.setdefault(
+    "TRITON_INTERPRET", "1"
+)  # kernels for GPUs run on CPU tensors; before Triton is imported
 
 import pytest
 import torch
 from hypothesis import settings
 
-from thinwire.kernels import Kernels, backends
+from thinwire.kernels import Kernels, backends, pick, triton_problem
 
 NATIVE: list[str | None] = [name for name in backends() if name != "reference"]
 DEFAULT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -16,6 +21,7 @@ DEFAULT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 # The examples are the same in every run; `--hypothesis-profile=long` looks for new ones.
 settings.register_profile("thinwire", deadline=None, max_examples=25, derandomize=True, print_blob=True)
 settings.register_profile("long", deadline=None, max_examples=1000)
+settings.register_profile("gpu", deadline=None, max_examples=1000)
 settings.load_profile("thinwire")
 
 
@@ -55,9 +61,31 @@ def kernels(request: pytest.FixtureRequest) -> Kernels:
 @pytest.fixture(scope="session", params=NATIVE or [None])
 def native(request: pytest.FixtureRequest) -> Kernels:
     """Every native set of kernels."""
-    if request.param is None:
+    return _named(request.param)
+
+
+def _named(name: str | None) -> Kernels:
+    """A set of kernels; "triton" by its interpreter, on CPU tensors."""
+    if name is None:
         pytest.skip("there are no native kernels here: thinwire was installed without a compiler")
-    return backends()[request.param]
+    if name != "triton":
+        return backends()[name]
+    problem = triton_problem()
+    if problem is not None:
+        pytest.skip(f"kernels for GPUs cannot be compared: {problem}")
+    return pick(torch.device("cpu"), "triton")
+
+
+@pytest.fixture(scope="session", params=[*(NATIVE or [None]), "triton"])
+def compared(request: pytest.FixtureRequest) -> Kernels:
+    """Every set that must equal the reference: native ones, and those for GPUs."""
+    return _named(request.param)
+
+
+@pytest.fixture(scope="session", params=[*backends(), "triton"])
+def every_kernels(request: pytest.FixtureRequest) -> Kernels:
+    """The reference, and every set that must equal it."""
+    return _named(request.param)
 
 
 @pytest.fixture(scope="session", params=["cpu", "cuda"])

@@ -22,7 +22,7 @@ ROOT = ROOTS["thinwire"]
 
 # A module of the core may import modules of its own row and of the rows above it.
 ROWS = (
-    {"errors", "deprecated", "clock", "texts", "tensors", "frameworks"},
+    {"errors", "deprecated", "clock", "texts", "tensors", "devices", "frameworks"},
     {"kernels"},
     {"codecs"},
     {"feedback", "schedules"},
@@ -50,7 +50,7 @@ LAB_ROWS = (
     {"cli"},
 )
 PRIVATE_NEEDS = {"errors", "texts", "cli"}  # of the core: private inference exchanges no gradients
-HEAVY = ("typer", "rich", "plotly", "matplotlib", "sklearn", "scipy", "pandas")
+HEAVY = ("typer", "rich", "plotly", "matplotlib", "sklearn", "scipy", "pandas", "triton")
 IMPORT_SHARE = 0.35  # of what importing torch takes in the same process: a busy or slow machine slows both
 
 COST = f"""

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import torch
+
+from thinwire.devices import HOST, is_host
+
+MANY = 1024  # operations of a device that may wait to be added up
 OPERATIONS = ("agree", "encode", "travel", "merge", "decode")
 COMPARE = "compare plans"  # of an exchange that has no time of its own: it happens once
 PREPARE = "prepare"
@@ -33,24 +40,48 @@ class Event:
 class Clock:
     """Adds up wall-clock time by operation. While `events` is a list, every operation is noted in it.
 
+    On a device the host only launches, and a collective's `wait` returns at once: there seconds are those
+    between two events of the device's stream, added up when both are over, which nobody waits for.
+
     >>> clock = Clock()
     >>> with clock.time("encode"): pass
     >>> clock.seconds["encode"] >= 0
     True
     """
 
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(OPERATIONS, 0.0)
+    def __init__(self, device: torch.device = HOST) -> None:
+        self._seconds = dict.fromkeys(OPERATIONS, 0.0)
+        self._device = device
+        self._running: deque[tuple[str, Any, Any]] = deque()  # what a device has not done yet, in order
         self.current = PREPARE
         self.events: list[Event] | None = None
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """By operation, as far as it is over."""
+        while self._running and self._running[0][2].query():
+            name, start, end = self._running.popleft()
+            self._seconds[name] = self._seconds.get(name, 0.0) + start.elapsed_time(end) / 1e3
+        return self._seconds
+
+    def _event(self) -> Any:
+        event = torch.get_device_module(self._device).Event(enable_timing=True)
+        event.record()
+        return event
 
     @contextlib.contextmanager
     def time(self, name: str, part: int | None = None) -> Iterator[None]:
         self.current = name
+        first = None if is_host(self._device) else self._event()
         start = time.perf_counter()
         yield  # after an exception `current` must go on naming this operation
         end = time.perf_counter()
-        self.seconds[name] = self.seconds.get(name, 0.0) + end - start
+        if first is None:
+            self._seconds[name] = self._seconds.get(name, 0.0) + end - start
+        else:
+            self._running.append((name, first, self._event()))
+            if len(self._running) > MANY:
+                _ = self.seconds
         if self.events is not None:
             self.events.append(Event(name, start, end, part))
         self.current = PREPARE

@@ -24,9 +24,9 @@ def numbers(text: str, dtype: str) -> np.ndarray:
 
 @pytest.mark.parametrize("world", make.WORLDS)
 @pytest.mark.parametrize("text", make.CODECS)
-def test_bytes_are_the_golden_ones(kernels: Kernels, text: str, world: int) -> None:
+def test_bytes_are_the_golden_ones(every_kernels: Kernels, text: str, world: int) -> None:
     """If this is meant to change: wire.md, WIRE_VERSION, then `python tests/golden/make.py`."""
-    assert make.messages(text, world, kernels) == GOLDEN["codecs"][text][f"world {world}"]
+    assert make.messages(text, world, every_kernels) == GOLDEN["codecs"][text][f"world {world}"]
 
 
 def test_the_file_is_of_this_version_and_small() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
+
+from thinwire.kernels import Kernels
 
 ROW = 32
 SIZES = (0, 1, 31, 32, 33, 127, 128, 129, 159, 160, 161, 640, 1009, 2047, 2048, 2049, 5003)
@@ -105,6 +107,23 @@ def make_lane(
     keys = torch.randint(-(2**31), 2**31, (len(table) // 3,), generator=generator).to(torch.int32)
     x = torch.cat(pieces) if pieces else torch.empty(0)
     return Lane(x, torch.tensor(table, dtype=torch.int64), keys, scale, row // digits, digits)
+
+
+MOST = 700  # elements of a tensor that Triton's interpreter has time for
+
+
+def few(kernels: Kernels, tensors: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    """The tensors with which a set of kernels is compared: the interpreter takes a millisecond a program."""
+    return [t for t in tensors if t[1] <= MOST] if kernels.name == "triton" else tensors
+
+
+def small(kernels: Kernels, lane: Lane) -> Lane:
+    """The same of a lane: its payload has gaps, then."""
+    if kernels.name != "triton" or not lane.table.numel():
+        return lane
+    kept = lane.table.view(-1, 6)[:, 1] <= MOST
+    table, keys = lane.table.view(-1, 6)[kept], lane.keys.view(-1, 2)[kept]
+    return replace(lane, table=table.flatten(), keys=keys.flatten())
 
 
 tensor = st.tuples(st.sampled_from(KINDS), st.sampled_from(SIZES), st.sampled_from((0, 0, 0, 1, 7, 64)))

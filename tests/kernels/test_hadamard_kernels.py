@@ -72,12 +72,14 @@ shape = {
 @example(512, [1 << 18], 1, 0, 2, 1.0)  # past the caches
 @example(1, [100, 7], 4, 1, 3, math.inf)
 def test_both_ways_are_the_reference_bit_for_bit(
-    native: Kernels, size: int, numels: list[int], blocks: int, start: int, seed: int, special: float
+    compared: Kernels, size: int, numels: list[int], blocks: int, start: int, seed: int, special: float
 ) -> None:
+    if compared.name == "triton":  # what its interpreter has time for
+        numels = [numel % 1500 for numel in numels]
     case = made(size, numels, blocks, start, seed, special)
     y = case.forward(REFERENCE)
-    assert same_bits(case.forward(native), y)
-    assert same_bits(case.inverse(native, y), case.inverse(REFERENCE, y))
+    assert same_bits(case.forward(compared), y)
+    assert same_bits(case.inverse(compared, y), case.inverse(REFERENCE, y))
 
 
 @pytest.mark.parametrize("size", SIZES[1:])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from lanes import KINDS, ROW, SIZES, Lane, make_lane, tensor
+from lanes import KINDS, ROW, SIZES, Lane, few, make_lane, tensor
 from torch import Tensor
 
 from simulation import same_bits
@@ -59,10 +59,10 @@ def random_codes(bits: int, payloads: int, granules: int) -> Tensor:
 @example(EVERY_SIZE, 0, 512, True)
 @example(EVERY_SIZE, 0, 512, False)
 def test_norms_are_the_reference_bit_for_bit(
-    native: Kernels, tensors: list[tuple[str, int, int]], seed: int, block: int, l2: bool
+    compared: Kernels, tensors: list[tuple[str, int, int]], seed: int, block: int, l2: bool
 ) -> None:
-    lane = lane_of(4, tensors, seed, block)
-    assert same_bits(norms(native, lane, l2), norms(backends()["reference"], lane, l2))
+    lane = lane_of(4, few(compared, tensors), seed, block)
+    assert same_bits(norms(compared, lane, l2), norms(backends()["reference"], lane, l2))
 
 
 @given(
@@ -80,7 +80,7 @@ def test_norms_are_the_reference_bit_for_bit(
 @example(EVERY_SIZE, 0, 512, 6, False, 1.0, 0)
 @example(EVERY_SIZE, 0, 0, 7, False, 1.0, 2**32 - 64)  # counters wrap
 def test_coding_is_the_reference_bit_for_bit(
-    native: Kernels,
+    compared: Kernels,
     tensors: list[tuple[str, int, int]],
     seed: int,
     block: int,
@@ -90,14 +90,14 @@ def test_coding_is_the_reference_bit_for_bit(
     start: int,
 ) -> None:
     """`share` > 1: another rank had a larger norm. With `start` each tensor is part of a longer one."""
-    lane = lane_of(bits, tensors, seed, block, start)
+    lane = lane_of(bits, few(compared, tensors), seed, block, start)
     scale = lane.largest.view(torch.float32)
     if l2 and not start:
         scale = norms(backends()["reference"], lane, l2).view(torch.float32)
     steps = scale * share / top(bits)
     expected, found = payload_of(lane, bits), payload_of(lane, bits)
     REFERENCE.encode(lane.x, lane.table, lane.keys, steps, bits, expected)
-    native.qsgd.encode(lane.x, lane.table, lane.keys, steps, bits, found)
+    compared.qsgd.encode(lane.x, lane.table, lane.keys, steps, bits, found)
     assert same_bits(found, expected)
     codes = unpack_fields(expected, bits)
     assert (codes <= 2 * top(bits)).all()
@@ -105,7 +105,7 @@ def test_coding_is_the_reference_bit_for_bit(
     for payloads, own_steps, count in ((expected, steps, 1), (several, all_steps, 3)):
         here, there = lane.rubbish, lane.rubbish
         REFERENCE.decode_own(payloads, count, bits, lane.table, own_steps, there)
-        native.qsgd.decode_own(payloads, count, bits, lane.table, own_steps, here)
+        compared.qsgd.decode_own(payloads, count, bits, lane.table, own_steps, here)
         assert same_bits(here, there)
 
 
@@ -136,10 +136,13 @@ def assert_sums_exactly(kernels: Kernels, bits: int, codes: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("world", WORLDS)
-def test_sums_are_exact_and_the_reference_bit_for_bit(native: Kernels, bits: int, world: int) -> None:
-    for granules in (1, 3, 13) if world < 100 else (1,):
+def test_sums_are_exact_and_the_reference_bit_for_bit(compared: Kernels, bits: int, world: int) -> None:
+    interpreted = compared.name == "triton"
+    if interpreted and world > 9:
+        pytest.skip("Triton's interpreter would take minutes")
+    for granules in (1,) if world >= 100 or interpreted else (1, 3, 13):
         codes = random_codes(bits, world, granules)
-        words = assert_sums_exactly(native, bits, codes)
+        words = assert_sums_exactly(compared, bits, codes)
         assert same_bits(words, assert_sums_exactly(backends()["reference"], bits, codes))
 
 
@@ -165,7 +168,7 @@ def test_sums_of_the_largest_world_are_exact(native: Kernels) -> None:
 @example(EVERY_SIZE, 0, 512, 4, 4, 4)
 @example(EVERY_SIZE, 0, 64, 3, 3, 5)
 def test_decoding_sums_is_the_reference_bit_for_bit(
-    native: Kernels,
+    compared: Kernels,
     tensors: list[tuple[str, int, int]],
     seed: int,
     block: int,
@@ -173,7 +176,7 @@ def test_decoding_sums_is_the_reference_bit_for_bit(
     world: int,
     num_shards: int,
 ) -> None:
-    lane = lane_of(bits, tensors, seed, block)
+    lane = lane_of(bits, few(compared, tensors), seed, block)
     rows_per_shard, zero = -(-lane.num_granules // num_shards) * field_rows(bits), world * top(bits)
     sum_digits = digits_per_word(2 * zero + 1)
     generator = torch.Generator().manual_seed(seed)
@@ -181,7 +184,7 @@ def test_decoding_sums_is_the_reference_bit_for_bit(
     words = torch.randint(-(2**31), 2**31, (count,), generator=generator).to(torch.int32)
     steps = torch.randn(lane.num_scales, generator=generator)
     results = []
-    for kernels in (REFERENCE, native.qsgd):
+    for kernels in (REFERENCE, compared.qsgd):
         x = lane.rubbish
         kernels.decode_sum(words, num_shards, rows_per_shard, zero, sum_digits, lane.table, steps, x)
         results.append(x)

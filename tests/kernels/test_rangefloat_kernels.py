@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from lanes import KINDS, SIZES, make_lane, tensor
+from lanes import KINDS, SIZES, few, make_lane, tensor
 from torch import Tensor
 
 from simulation import same_bits
@@ -45,10 +45,10 @@ def measured(kernels: Kernels, x: Tensor, table: Tensor, bits: int, count: int, 
 @example(EVERY_SIZE, 0, 16, 13, 0)
 @example(LARGE, 0, 10, 6, 0)
 def test_fits_are_measured_as_the_reference_does(
-    native: Kernels, tensors: Tensors, seed: int, bits: int, count: int, largest: int
+    compared: Kernels, tensors: Tensors, seed: int, bits: int, count: int, largest: int
 ) -> None:
-    x, table, own = lane_of(tensors, seed)
-    found = measured(native, x, table, bits, count, largest)
+    x, table, own = lane_of(few(compared, tensors), seed)
+    found = measured(compared, x, table, bits, count, largest)
     assert same_bits(found, measured(REFERENCE, x, table, bits, count, largest))
     if largest == 0 and table.numel():
         assert torch.equal(found.view(-1, count + 1)[:, 0], own)
@@ -69,15 +69,15 @@ def test_fits_are_measured_as_the_reference_does(
 @example(LARGE, 0, 10, 5, 1.0, 3)
 @example(LARGE, 0, 11, 5, 1.0, 3)
 def test_coding_is_the_reference_bit_for_bit(
-    native: Kernels, tensors: Tensors, seed: int, bits: int, mantissa: int, share: float, world: int
+    compared: Kernels, tensors: Tensors, seed: int, bits: int, mantissa: int, share: float, world: int
 ) -> None:
     """`share` > 1: another rank had a larger maximum; < 1: a given maximum cuts numbers off."""
-    x, table, own = lane_of(tensors, seed)
+    x, table, own = lane_of(few(compared, tensors), seed)
     largest = (own.view(torch.float32) * share).view(torch.int32)
     fits = torch.stack([largest, torch.full_like(largest, min(mantissa, bits - 2))], dim=1).flatten()
     numel = int(table.view(-1, 2)[:, 1].sum())
     outcomes = []
-    for kernels in (REFERENCE, native):
+    for kernels in (REFERENCE, compared):
         payload = torch.full((stream_bytes(numel, bits) + 8,), 0xAA, dtype=torch.uint8)
         lost = torch.full((fits.numel(),), -1)
         kernels.rangefloat.encode(x, table, fits, bits, payload, lost)

@@ -28,13 +28,13 @@ def name(rank: int) -> int:
     ],
 )
 def test_records(observation: Observation) -> None:
-    record = observation.record(CPU)
+    record = observation.record()
     assert (record.dtype, record.nbytes) == (torch.uint8, RECORD_BYTES)
     assert read_records(record.unsqueeze(0)) == [observation]
 
 
 def test_nan_is_a_loss_and_travels() -> None:
-    records = torch.stack([Observation.of(value).record(CPU) for value in (1.0, math.nan)])
+    records = torch.stack([Observation.of(value).record() for value in (1.0, math.nan)])
     assert math.isnan(agree(read_records(records), name).loss or 0.0)
 
 

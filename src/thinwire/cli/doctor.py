@@ -30,11 +30,13 @@ ABOUT = """Check this machine: versions, kernels and their speed, and the speed 
 
 With --probe it measures, in a few seconds, how long the collectives of a group take, alone and while workers
 compute, and how fast codecs are while all workers run; forecasts go by that (performance-model.md).
-Under torchrun that is torchrun's own group, else two workers of this machine. What was found is kept in the
-cache folder for a week."""
+With --gpu it compares codecs on a GPU with the CPU, bit by bit, and trains on all GPUs of the machine.
+Under torchrun --probe is of torchrun's own group, else of two workers of this machine. What it found is kept
+in the cache folder for a week."""
 EXAMPLES = """examples:
   thinwire doctor
   thinwire doctor --json
+  thinwire doctor --gpu
   thinwire doctor --probe --codecs "terngrad,gradiveq:8"
   torchrun --nproc-per-node 4 -m thinwire doctor --probe --json"""
 KERNEL_NUMEL, LARGE_BYTES, REPEATS = 1 << 20, 8 << 20, 5
@@ -54,6 +56,12 @@ class Finding:
 def run(arguments: Sequence[str]) -> None:
     """The command, with its name first."""
     given = parser().parse_args(arguments[1:])
+    if given.gpu:
+        from thinwire.cli.gpu import examine_gpu
+
+        if not examine_gpu(given.json):
+            raise LabError("a codec does not do on these GPUs what it should: see the table above")
+        return
     if given.probe:
         found = _probe(split_codecs(given.codecs))
         if found is not None:
@@ -77,6 +85,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--no-link", action="store_true", help="do not measure the link between two workers")
+    made.add_argument("--gpu", action="store_true", help="check every codec on the GPUs of this machine")
     made.add_argument("--probe", action="store_true", help="calibrate: collectives and codecs, all at once")
     made.add_argument(
         "--codecs", default="fp16,terngrad,qsgd:4,topk:0.01", help="with --probe: the codecs to measure"
@@ -98,7 +107,10 @@ def examine(measure_link: bool) -> Iterator[Finding]:
     yield _native()
     yield _kernel_speed()
     if torch.cuda.is_available():
-        yield Finding("CUDA", f"{torch.cuda.get_device_name()}; the reference kernels run there")
+        from thinwire.kernels import pick
+
+        used = pick(torch.device("cuda")).name
+        yield Finding("CUDA", f"{torch.cuda.get_device_name()}; kernels: {used} (check them: --gpu)")
     else:
         yield Finding("CUDA", "none; gradients on the CPU", good=False)
     yield _backends()

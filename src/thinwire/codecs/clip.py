@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from thinwire.codecs.coder import Context
 from thinwire.codecs.stage import BoundStage, Learned, LinearStage
+from thinwire.devices import is_host
 from thinwire.errors import CodecError
 from thinwire.tensors import Layout
 from thinwire.texts import option
@@ -39,16 +42,16 @@ class BoundClip(BoundStage):
         ]
         for before, row in pairwise(rows):
             row[2] = before[2] + -(-before[1] // 32)
-        self.table = torch.tensor(rows, dtype=torch.int64).flatten()
+        self.table = context.table(rows)
 
     def forward(self, x: Tensor, shared: Tensor) -> Tensor:
         count = len(self.layout.specs)
         bits = torch.empty(count, dtype=torch.int32, device=x.device)
         limits = torch.empty(count, dtype=torch.float32, device=x.device)
         self.context.kernels.ternary.scales(x, self.table, self.stage.c, False, bits, limits)
+        bounds: Iterable[Any] = limits.tolist() if is_host(x.device) else limits
         pieces = [
-            x[piece].clamp(-limit, limit)
-            for piece, limit in zip(self.layout.slices, limits.tolist(), strict=True)
+            x[piece].clamp(-limit, limit) for piece, limit in zip(self.layout.slices, bounds, strict=True)
         ]
         return torch.cat(pieces) if pieces else x.new_empty(0)
 

@@ -26,6 +26,7 @@ from thinwire.codecs.stage import (
     Stage,
 )
 from thinwire.deprecated import FormerAttribute
+from thinwire.devices import FINITE, StepVerdict
 from thinwire.errors import CodecError
 from thinwire.tensors import Key, Layout, Spec
 from thinwire.texts import option_texts, read_options
@@ -87,10 +88,10 @@ class BoundCodec:
                 found.setdefault(name, {}).update(values)
         return found
 
-    def learn(self, y: Tensor, x: Tensor) -> None:
+    def learn(self, y: Tensor, x: Tensor, verdict: StepVerdict = FINITE) -> None:
         """Shows the mean to the first stage: bases and samples come from the REDUCED result."""
         if self.stages:
-            self.stages[0].learn(y, x)
+            self.stages[0].learn(y, x, verdict)
 
 
 START, COMPRESSED = "start", "compressed"  # the phases of a codec with a dense start

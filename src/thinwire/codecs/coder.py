@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from thinwire.deprecated import take_former_names
+from thinwire.devices import HOST, sent
 from thinwire.kernels import Kernels
 from thinwire.tensors import Key, Layout
 from thinwire.texts import show_options
@@ -104,6 +105,15 @@ class Context:
     rank: int
     device: torch.device
     kernels: Kernels
+
+    @property
+    def tables(self) -> torch.device:
+        """Where its kernels read tables and keys: on the host, unless the host only launches them."""
+        return self.device if self.kernels.on_device else HOST
+
+    def table(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """A table of integers as kernels take it."""
+        return sent(torch.tensor(rows, dtype=torch.int64).flatten(), self.tables)
 
 
 class Coder(ChainLink):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from thinwire.codecs.coder import Coder, Context, Merge, Packer, Part
+from thinwire.devices import is_host, quotient
 from thinwire.kernels.sizes import ROW
 from thinwire.tensors import Key, Layout
 from thinwire.texts import one_of, option
@@ -178,17 +181,20 @@ class ScaledPacker(FloatPacker):
     def maxima(self, x: Tensor, words: Tensor) -> None:
         if not self.runs:
             return
-        table, row = [], 0
+        self.context.kernels.qsgd.scales(x, self._table, False, words)
+
+    @cached_property
+    def _table(self) -> Tensor:
+        rows, row = [], 0
         for run in self.runs:
-            table.append([run.start, run.numel, row, run.tensor, 0, 0])
+            rows.append([run.start, run.numel, row, run.tensor, 0, 0])
             row += -(-run.numel // ROW)
-        segments = torch.tensor(table, dtype=torch.int64).flatten()
-        self.context.kernels.qsgd.scales(x, segments, False, words)
+        return self.context.table(rows)
 
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
-        wire, words = payload.view(self.wire_dtype), shared.tolist()
+        wire, powers = payload.view(self.wire_dtype), Powers.of(shared)
         for run, target in self._pairs(wire):
-            _divide(x[run.where], self.context.world, target, 2.0 ** scale_exponent(words[run.tensor]))
+            _divide(x[run.where], self.context.world, target, powers.up[run.tensor])
         wire[self.numel :] = 0
 
     def decode(self, sums: Tensor, shared: Tensor, x: Tensor) -> None:
@@ -198,15 +204,42 @@ class ScaledPacker(FloatPacker):
         self._decode(payload, shared, x, self.context.world)
 
     def _decode(self, sums: Tensor, shared: Tensor, x: Tensor, times: int) -> None:
-        words = shared.tolist()
+        powers = Powers.of(shared)
         for run, source in self._pairs(sums.reshape(-1).view(self.wire_dtype)):
-            word = words[run.tensor]
-            factor = times * 2.0 ** -scale_exponent(word)
-            for first in range(run.start, run.stop, _RUN):
-                part = slice(first, min(first + _RUN, run.stop))
+            factor = times * powers.down[run.tensor]
+            step = _run_of(x)
+            for first in range(run.start, run.stop, step):
+                part = slice(first, min(first + step, run.stop))
                 x[part].copy_(source[part.start - run.start : part.stop - run.start]).mul_(factor)
-            if word >> MANTISSA_BITS == LARGEST_EXPONENT:  # rounded up, it may be beyond all floats
-                x[run.where].clamp_(-LARGEST, LARGEST)
+            if (most := powers.most[run.tensor]) is not None:
+                x[run.where].clamp_(-most, most)
+
+
+@dataclass(frozen=True)
+class Powers:
+    """2^k and 2^-k of every tensor, and what its numbers are cut to: rounded up, some are beyond all floats.
+
+    Numbers of the host, or tensors that stay on their device.
+    """
+
+    up: Sequence[Any]
+    down: Sequence[Any]
+    most: Sequence[Any]
+
+    @classmethod
+    def of(cls, words: Tensor) -> Powers:
+        """From the largest |g| of every tensor, as bit patterns."""
+        if is_host(words.device):
+            found: list[int] = words.tolist()
+            ks = [scale_exponent(word) for word in found]
+            huge = [word >> MANTISSA_BITS == LARGEST_EXPONENT for word in found]
+            most = [LARGEST if yes else None for yes in huge]
+            return cls([2.0**k for k in ks], [2.0**-k for k in ks], most)
+        exponents = words >> MANTISSA_BITS
+        k = (141 - exponents).clamp(max=126)
+        up, down = (((127 + one) << MANTISSA_BITS).view(torch.float32) for one in (k, -k))
+        limits = torch.full_like(up, torch.inf).masked_fill_(exponents == LARGEST_EXPONENT, LARGEST)
+        return cls(up.unbind(), down.unbind(), limits.unbind())
 
 
 def scale_exponent(word: int) -> int:
@@ -220,15 +253,21 @@ def scale_exponent(word: int) -> int:
     return min(126, 141 - (word >> MANTISSA_BITS))
 
 
-def _divide(x: Tensor, by: int, out: Tensor, scale: float = 1.0) -> None:
+def _divide(x: Tensor, by: int, out: Tensor, scale: float | Tensor | None = None) -> None:
     """out = x scale / by, rounded to out's dtype; in runs that fit a cache, so that no large temporary is
     made."""
     if x.dtype == out.dtype:
         torch.mul(x, 1 / by, out=out)  # as DDP does it: a division differs in the last bit
         return
-    for first in range(0, x.numel(), _RUN):
-        run = slice(first, first + _RUN)
-        out[run] = x[run] / by if scale == 1.0 else (x[run] * scale).div_(by)
+    step = _run_of(x)
+    for first in range(0, x.numel(), step):
+        run = slice(first, first + step)
+        out[run] = quotient(x[run] if scale is None else x[run] * scale, by)
+
+
+def _run_of(x: Tensor) -> int:
+    """Elements that are worked on at once: as many as fit a cache, on a device all."""
+    return _RUN if is_host(x.device) else max(1, x.numel())
 
 
 def _cut(runs: Sequence[Run], first: int, last: int) -> list[Run]:

@@ -34,6 +34,7 @@ from thinwire.codecs.stage import (
     RangedStage,
     owner,
 )
+from thinwire.devices import FINITE, StepVerdict, sent
 from thinwire.errors import CodecError
 from thinwire.tensors import Layout, Spec
 from thinwire.texts import START_RULE, check_start, number_or_off, one_of, option, show_number_or_off
@@ -223,7 +224,9 @@ class BoundSample(BoundIdentity):
         super().__init__(layout)
         self.learner = _Learner(stage, layout, context, learned)
 
-    def learn(self, y: Tensor, x: Tensor) -> None:
+    def learn(self, y: Tensor, x: Tensor, verdict: StepVerdict = FINITE) -> None:
+        if not verdict.now():
+            return
         for slices, piece in zip(self.learner.slices, self.layout.slices, strict=True):
             if self._counts(slices):
                 self._take(slices, x[piece])
@@ -353,7 +356,7 @@ class BoundRefresh(BoundProject):
         for slices, width, own in self._pieces(offer):
             if self.learner.owns(slices):
                 found = self.learner.components(slices)
-                facts = torch.tensor([found.energy(width), found.order == CHANNEL], device=x.device)
+                facts = sent(torch.tensor([found.energy(width), found.order == CHANNEL]), x.device)
                 own.copy_(torch.cat([found.vectors[:, :width].flatten(), found.mean, facts]))
         return offer
 

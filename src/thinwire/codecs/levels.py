@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from thinwire.codecs.coder import Context, GatherPacker, Packer, Part
+from thinwire.devices import HOST, int_words, quotient, sent
 from thinwire.errors import CodecError, PlanError
 from thinwire.kernels.base import SumKernels
 from thinwire.kernels.sizes import ROW, digits_per_word
@@ -58,9 +59,10 @@ class Rows:
     num_scales: int
     granule_rows: int
     block: int
+    device: torch.device = HOST  # where kernels read the table and the keys
 
     @classmethod
-    def of(cls, layout: Layout, granule_rows: int, block: int) -> Rows:
+    def of(cls, layout: Layout, granule_rows: int, block: int, device: torch.device = HOST) -> Rows:
         """Empty tensors are left out: nothing to send, and no scale to agree on.
 
         >>> from thinwire.tensors import Spec
@@ -75,7 +77,7 @@ class Rows:
             segments.append(Segment(spec.key, offset, spec.numel, row, scale))
             row += -(-spec.numel // (ROW * granule_rows)) * granule_rows
             scale += -(-spec.numel // block) if block else 1
-        return cls(tuple(segments), row, scale, granule_rows, block)
+        return cls(tuple(segments), row, scale, granule_rows, block, device)
 
     @property
     def num_granules(self) -> int:
@@ -85,7 +87,7 @@ class Rows:
         """Rows first..last (multiples of `granule_rows`) under the same scales."""
         inside = [s for s in self.segments if s.row < last and s.row + -(-s.numel // ROW) > first]
         rows = tuple(segment.rows(first, last) for segment in inside)
-        return Rows(rows, last - first, self.num_scales, self.granule_rows, self.block)
+        return dataclasses.replace(self, segments=rows, num_rows=last - first)
 
     def cuts(self, count: int) -> list[tuple[Rows, int, int]]:
         """About `count` cuts that together are all rows, with their elements first..last."""
@@ -127,7 +129,7 @@ class Rows:
     def table(self) -> Tensor:
         """The segments as kernels take them, six columns each (csrc/lane.h)."""
         columns = [[s.offset, s.numel, s.row, s.scale, self.block, s.start] for s in self.segments]
-        return torch.tensor(columns, dtype=torch.int64).flatten()
+        return sent(torch.tensor(columns, dtype=torch.int64).flatten(), self.device)
 
     @functools.cached_property
     def roots(self) -> Tensor:
@@ -138,7 +140,8 @@ class Rows:
             for s, block in zip(self.segments, blocks, strict=True)
             for first in range(0, s.numel, block)
         ]
-        return torch.from_numpy(np.sqrt(np.array(counts, dtype=np.float64)).astype(np.float32))
+        roots = np.sqrt(np.array(counts, dtype=np.float64)).astype(np.float32)
+        return sent(torch.from_numpy(roots), self.device)
 
     def key_words(self, key: Key, rounding: str = RANDOM) -> Tensor:
         """The two key words of every tensor, as int32.
@@ -146,9 +149,9 @@ class Rows:
         None where values go to the nearest level, which is how kernels know it.
         """
         if rounding != RANDOM:
-            return torch.empty(0, dtype=torch.int32)
+            return torch.empty(0, dtype=torch.int32, device=self.device)
         words = [word for segment in self.segments for word in key.words(segment.name)]
-        return torch.tensor(words, dtype=torch.int64).to(torch.int32)
+        return int_words(words, self.device)
 
 
 def read_block(text: str) -> int:
@@ -307,7 +310,7 @@ class SharedPacker(Packer):
 
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         scales = shared.view(torch.float32) if self.fixed_scales is None else self.fixed_scales
-        self.levels.draw(x, scales / self.levels.top, key, payload)
+        self.levels.draw(x, quotient(scales, self.levels.top), key, payload)
 
     def merged_bytes(self, num_granules: int) -> int:
         return -(-num_granules * self.rows.granule_rows // self.sum_digits) * ROW * 4
@@ -320,14 +323,14 @@ class SharedPacker(Packer):
         rows_per_shard = -(-self.num_granules // shards) * self.rows.granule_rows
         words = sums.reshape(-1).view(torch.int32)
         scales = shared.view(torch.float32) if self.fixed_scales is None else self.fixed_scales
-        steps = scales / (self.levels.gain * self.zero)
+        steps = quotient(scales, self.levels.gain * self.zero)
         self.levels.kernels.decode_sum(
             words, shards, rows_per_shard, self.zero, self.sum_digits, self.rows.table, steps, x
         )
 
     def decode_local(self, payload: Tensor, shared: Tensor, x: Tensor) -> None:
         scales = shared.view(torch.float32) if self.fixed_scales is None else self.fixed_scales
-        steps = scales / (self.levels.gain * self.levels.top)
+        steps = quotient(scales, self.levels.gain * self.levels.top)
         self.levels.decode_local(payload.unsqueeze(0), steps.view(1, -1), x)
 
 
@@ -346,12 +349,13 @@ class OwnPacker(GatherPacker):
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         scales = payload[self.code_bytes : self.used_bytes].view(torch.int32)
         self.levels.measure(x, scales)
-        self.levels.draw(x, scales.view(torch.float32) / self.levels.top, key, payload[: self.code_bytes])
+        steps = quotient(scales.view(torch.float32), self.levels.top)
+        self.levels.draw(x, steps, key, payload[: self.code_bytes])
         payload[self.used_bytes : self.granule_bytes] = 0
 
     def add_up(self, payloads: Tensor, x: Tensor) -> None:
         scales = payloads[:, self.code_bytes : self.used_bytes].contiguous().view(torch.float32)
-        self.levels.decode_local(payloads, scales / (self.levels.top * payloads.shape[0]), x)
+        self.levels.decode_local(payloads, quotient(scales, self.levels.top * payloads.shape[0]), x)
 
 
 def max_world(top: int) -> int:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from itertools import accumulate
 
-import torch
 from torch import Tensor
 
 from thinwire.codecs.coder import Coder, Context, GatherPacker, Merge, Packer, unit_size
-from thinwire.kernels.reference.hashing import counters, random24
+from thinwire.devices import int_words
 from thinwire.tensors import Key, Layout
-
-MANTISSA, INFINITE = (1 << 23) - 1, 255
-BIT = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8)
 
 
 @dataclass(frozen=True)
@@ -36,34 +32,20 @@ class NaturalPacker(GatherPacker):
     """The exponents of all elements, a byte each, then their signs, a bit each."""
 
     def __init__(self, layout: Layout, context: Context) -> None:
-        super().__init__(layout, context, layout.numel + -(-layout.numel // 8))
-        self.bit = BIT.to(context.device)
+        self.used_bytes = layout.numel + -(-layout.numel // 8)
+        starts = accumulate((spec.numel for spec in layout.specs), initial=0)
+        rows = zip(layout.offsets, (spec.numel for spec in layout.specs), starts, strict=False)
+        self.table = context.table(list(rows))
+        super().__init__(layout, context, self.used_bytes)
 
     def rebind(self, layout: Layout) -> NaturalPacker:
         return NaturalPacker(layout, self.context)
 
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
-        end, signs = 0, torch.zeros(-(-self.layout.numel // 8) * 8, dtype=torch.uint8, device=x.device)
-        for spec, piece in zip(self.layout.specs, self.layout.slices, strict=True):
-            pattern = x[piece].contiguous().view(torch.int32)
-            exponent, mantissa = (pattern >> 23) & INFINITE, pattern & MANTISSA
-            up = random24(counters(0, spec.numel, x.device), *key.words(spec.key)) >> 1 < mantissa
-            rounded = torch.where(exponent < INFINITE, (exponent + up).clamp(max=INFINITE - 1), INFINITE)
-            payload[end : end + spec.numel] = rounded.to(torch.uint8)
-            signs[end : end + spec.numel] = pattern < 0
-            end += spec.numel
-        payload[end : end + signs.numel() // 8] = (signs.view(-1, 8) * self.bit).sum(1, dtype=torch.uint8)
-        payload[end + signs.numel() // 8 : self.granule_bytes] = 0
+        words = [word for spec in self.layout.specs for word in key.words(spec.key)]
+        keys = int_words(words, self.context.tables)
+        self.context.kernels.natural.encode(x, self.table, keys, payload[: self.used_bytes])
+        payload[self.used_bytes : self.granule_bytes] = 0
 
     def add_up(self, payloads: Tensor, x: Tensor) -> None:
-        count, numel = payloads.shape[0], self.layout.numel
-        exponents = payloads[:, :numel].to(torch.int32)
-        signs = (payloads[:, numel : numel + -(-numel // 8), None] & self.bit > 0).flatten(1)[:, :numel]
-        powers = (exponents << 23).view(torch.float32)
-        values = torch.where(exponents < INFINITE, torch.where(signs, -powers, powers), math.nan)
-        total = values[0]
-        for own in values[1:]:
-            total = total + own
-        for piece in self.layout.pieces():
-            x[piece.where] = total[: piece.count] / count
-            total = total[piece.count :]
+        self.context.kernels.natural.decode(payloads.reshape(-1), payloads.shape[0], self.table, x)

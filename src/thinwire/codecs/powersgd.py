@@ -11,6 +11,7 @@ from torch import Tensor
 from thinwire.codecs.coder import Context
 from thinwire.codecs.floats import Dense
 from thinwire.codecs.stage import NOTHING, BoundIdentity, BoundStage, Learned, LinearStage, near_one
+from thinwire.devices import FINITE, StepVerdict
 from thinwire.errors import CodecError
 from thinwire.kernels.reference.hashing import counters, random24
 from thinwire.tensors import Key, Layout, Spec
@@ -107,7 +108,7 @@ class BoundLowRank(BoundStage):
         for index, left in enumerate(self.left):
             self.kernels.product(left, self._thin(y, index), x.new_empty(0), self._matrix(x, index))
 
-    def learn(self, y: Tensor, x: Tensor) -> None:
+    def learn(self, y: Tensor, x: Tensor, verdict: StepVerdict = FINITE) -> None:
         """Q = Y; a direction that vanished stays as it was, or it would be zero for ever.
 
         Y is brought near 1 by a power of two, which changes no bit of the next P once that is orthonormal:
@@ -116,7 +117,8 @@ class BoundLowRank(BoundStage):
         for index, name in enumerate(self.layout.names):
             new, old = self._thin(y, index), self._right(index, y.device)
             gone = (new == 0).all(1, keepdim=True)
-            self.learned.setdefault(name, {})["right"] = torch.where(gone, old, near_one(new))
+            right = torch.where(gone, old, near_one(new))
+            self.learned.setdefault(name, {})["right"] = verdict.select(right, old)
 
     def _lefts(self, values: Tensor) -> list[Tensor]:
         """Every tensor's P in what is offered or shared."""

@@ -96,7 +96,7 @@ class QSGD(Coder):
 
     def bind(self, layout: Layout, context: Context) -> Packer:
         def levels(part: Layout) -> QsgdLevels:
-            rows = Rows.of(part, field_rows(self.bits), 0 if self.fixed else self.block)
+            rows = Rows.of(part, field_rows(self.bits), 0 if self.fixed else self.block, context.tables)
             return QsgdLevels(self, rows, context.kernels.qsgd)
 
         if self.scales == "shared":

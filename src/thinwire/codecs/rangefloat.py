@@ -130,7 +130,7 @@ class RangeFloatPacker(GatherPacker):
             for first in range(0, spec.numel, step):
                 self.pieces.append((offset + first, min(step, spec.numel - first)))
                 self.names.append(spec.name)
-        self.table = torch.tensor(self.pieces, dtype=torch.int64).flatten()
+        self.table = context.table(self.pieces)
         self.code_bytes = stream_bytes(layout.numel, coder.bits)
         super().__init__(layout, context, self.code_bytes + FIT_BYTES * len(self.pieces))
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from thinwire.codecs.coder import Context
 from thinwire.codecs.levels import BLOCK_RULE, Rows, cut_points, read_block, show_block
 from thinwire.codecs.stage import BoundStage, Learned, LinearStage, RangedStage
+from thinwire.devices import int_words, quotient
 from thinwire.errors import CodecError
 from thinwire.kernels.sizes import ROW
 from thinwire.tensors import Layout, Piece, Spec
@@ -84,7 +85,7 @@ class BoundRotation(RangedStage):
         self.size, self.block, self.layout, self.context = size, max(block, 0), layout, context
         self.normalizes = block >= 0
         self.out = Layout.packed(Spec(spec.name, (spec.numel,)) for spec in layout.specs)
-        self.rows = Rows.of(layout, 1, self.block)
+        self.rows = Rows.of(layout, 1, self.block, context.tables)
         self.num_summands = self.rows.num_scales if self.normalizes else 0
         ones = torch.ones(self.rows.num_scales, device=context.device)
         self.divisors, self.factors = ones, ones  # of `forward` and of `inverse`
@@ -95,7 +96,7 @@ class BoundRotation(RangedStage):
             return x.new_empty(0)
         bits = torch.empty(self.num_summands, dtype=torch.int32, device=x.device)
         self.context.kernels.qsgd.scales(x, self.rows.table, True, bits)
-        return bits.view(torch.float32) / self.context.world
+        return quotient(bits.view(torch.float32), self.context.world)
 
     def cut_points(self) -> list[int]:
         return cut_points(spec.numel for spec in self.out.specs)
@@ -120,7 +121,7 @@ class BoundRotation(RangedStage):
             self._tables[first, last] = self._table(self.layout.pieces(first, last))
         table, names = self._tables[first, last]
         words = [word for name in names for word in self.key.words(name)]
-        return table, torch.tensor(words, dtype=torch.int64).to(torch.int32)
+        return table, int_words(words, self.context.tables)
 
     def _table(self, pieces: tuple[Piece, ...]) -> tuple[Tensor, list[str]]:
         scales = {s.name: s.scale for s in self.rows.segments}
@@ -128,4 +129,4 @@ class BoundRotation(RangedStage):
         for piece in pieces:
             runs.append([piece.offset, piece.count, target, scales[piece.name], self.block, piece.start])
             target += piece.count
-        return torch.tensor(runs, dtype=torch.int64).flatten(), [piece.name for piece in pieces]
+        return self.context.table(runs), [piece.name for piece in pieces]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from thinwire.codecs.coder import Coder, Context, GatherPacker, Merge, Packer, unit_size
 from thinwire.codecs.levels import BLOCK_RULE, Rows, read_block, show_block
+from thinwire.devices import quotient
 from thinwire.errors import CodecError
 from thinwire.kernels.sizes import ROW, field_granule_bytes, field_rows
 from thinwire.tensors import Key, Layout
@@ -33,7 +34,7 @@ class ColumnSignPacker(GatherPacker):
 
     def __init__(self, scaled: bool, layout: Layout, context: Context) -> None:
         self.scaled = scaled
-        self.rows = Rows.of(layout, field_rows(bits=1), block=0)
+        self.rows = Rows.of(layout, field_rows(bits=1), 0, context.tables)
         self.matrices = _matrices(layout)
         self.num_values = self.matrices[-1].values.stop if self.matrices else 0
         self.bit_bytes = self.rows.num_granules * field_granule_bytes(bits=1)
@@ -56,7 +57,7 @@ class ColumnSignPacker(GatherPacker):
         count, bit = payloads.shape[0], torch.empty_like(x)
         zeros = torch.zeros(self.rows.num_scales, dtype=torch.float32, device=x.device)
         for rank, payload in enumerate(payloads):
-            values = payload[self.bit_bytes : self.used_bytes].clone().view(torch.float32) / count
+            values = quotient(payload[self.bit_bytes : self.used_bytes].clone().view(torch.float32), count)
             self.context.kernels.sign.decode(payload, 1, self.rows.table, zeros, zeros + 1, bit)
             for matrix in self.matrices:
                 low, high = self._both(values, matrix)
@@ -179,7 +180,7 @@ class SignPacker(GatherPacker):
 
     def __init__(self, coder: Sign, layout: Layout, context: Context) -> None:
         self.coder, self.scaled = coder, coder.values != "mean"
-        self.rows = Rows.of(layout, field_rows(bits=1), coder.block)
+        self.rows = Rows.of(layout, field_rows(bits=1), coder.block, context.tables)
         self.bit_bytes = self.rows.num_granules * field_granule_bytes(bits=1)
         self.used_bytes = self.bit_bytes + self.rows.num_scales * (4 if self.scaled else 8)
         super().__init__(layout, context, self.used_bytes)
@@ -200,7 +201,9 @@ class SignPacker(GatherPacker):
 
     def add_up(self, payloads: Tensor, x: Tensor) -> None:
         count = payloads.shape[0]
-        values = payloads[:, self.bit_bytes : self.used_bytes].contiguous().view(torch.float32) / count
+        values = quotient(
+            payloads[:, self.bit_bytes : self.used_bytes].contiguous().view(torch.float32), count
+        )
         if self.scaled:
             low, high = (
                 torch.where(values.isnan(), values, -values),

@@ -12,6 +12,7 @@ from torch import Tensor
 from thinwire.codecs.coder import Coder, Context, GatherPacker, Merge, Packer
 from thinwire.codecs.stage import SelectingStage
 from thinwire.codecs.topk import TopK
+from thinwire.devices import quotient
 from thinwire.errors import CodecError
 from thinwire.kernels.reference.bits import ordered_sum
 from thinwire.tensors import Key, Layout
@@ -71,7 +72,8 @@ class BinsPacker(GatherPacker):
 
     def add_up(self, payloads: Tensor, x: Tensor) -> None:
         count = payloads.shape[0]
-        tables = payloads[:, self.code_bytes : self.used_bytes].contiguous().view(torch.float32) / count
+        tables = payloads[:, self.code_bytes : self.used_bytes].contiguous().view(torch.float32)
+        tables = quotient(tables, count)
         for number, (where, codes) in enumerate(zip(self.places, self.codes, strict=True)):
             target = x[where]
             for rank, payload in enumerate(payloads):

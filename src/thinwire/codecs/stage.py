@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from thinwire.codecs.coder import Builder, ChainLink, Coder, Context, Packer
+from thinwire.devices import FINITE, StepVerdict, is_host
 from thinwire.tensors import Key, Layout, Spec
 
 # What stages have learnt, by tensor and by name: bases, samples. The same on all ranks, but for names that
@@ -141,8 +142,11 @@ class BoundStage(ABC):
         """What a person may want to know of the numbers made last: by tensor and by name."""
         return {}
 
-    def learn(self, y: Tensor, x: Tensor) -> None:  # noqa: B027 - most stages learn nothing
-        """Looks at the mean, as this stage gives it (y) and decoded (x); called only when it is finite."""
+    def learn(self, y: Tensor, x: Tensor, verdict: StepVerdict = FINITE) -> None:  # noqa: B027 - most learn nothing
+        """Looks at the mean, as this stage gives it (y) and decoded (x), which counts if the verdict says so.
+
+        Not called where it is known that it is not finite.
+        """
 
 
 class RangedStage(BoundStage):
@@ -237,4 +241,9 @@ def exponent(x: Tensor) -> int:
 
 def near_one(x: Tensor) -> Tensor:
     """x times the power of two that brings its largest number to 1/2 .. 1."""
-    return x * 2.0 ** -exponent(x)
+    if is_host(x.device):
+        return x * 2.0 ** -exponent(x)
+    most = 1 - round(math.log2(torch.finfo(x.dtype).smallest_normal))
+    largest = x.abs().amax()
+    power = torch.frexp(largest).exponent.clamp(-most, most) * largest.isfinite()
+    return x * ((1023 - power.long()) << 52).view(torch.float64).to(x.dtype)  # 2^-power, exactly

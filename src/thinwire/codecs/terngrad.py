@@ -102,7 +102,7 @@ class TernGrad(Coder):
 
     def bind(self, layout: Layout, context: Context) -> Packer:
         def levels(part: Layout) -> TernaryLevels:
-            rows = Rows.of(part, self.digits, 0 if self.fixed else self.block)
+            rows = Rows.of(part, self.digits, 0 if self.fixed else self.block, context.tables)
             limits = torch.full((rows.num_scales,), math.inf, device=context.device)
             return TernaryLevels(self, rows, limits, context.kernels.ternary)
 

@@ -174,7 +174,7 @@ class TopKPacker(GatherPacker):
                 offset += count * chunk * group
                 self.num_values += count * k * group
             chosen.append(replace(spec, shape=(self.num_values - first,), dtype=torch.float32))
-        self.table = torch.tensor(runs, dtype=torch.int64).flatten()
+        self.table = context.table(runs)
         self.index_bytes, self.aligned_bytes = end, aligned(end)
         # as if alone: values travel undivided, so that exactly what is sent leaves the residual
         self.inner = coder.bind(Layout.packed(chosen), replace(context, world=1, rank=0))

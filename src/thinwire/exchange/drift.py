@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
+from thinwire.devices import Late, is_host
 from thinwire.errors import DriftError, PlanError
 from thinwire.groups.base import Group
 
@@ -32,6 +33,7 @@ class DriftCheck:
        the parameters of rank 0. What optimizers hold may have drifted as well, and is not repaired
 
     It runs at the end of a step's last exchange: `backward` has not returned, so nobody changes parameters.
+    On a device the host does not wait for the digests: it acts on them after the next step.
     """
 
     def __init__(
@@ -49,14 +51,19 @@ class DriftCheck:
         self.group, self.every, self.on_drift = group, every, on_drift
         known = list(named)
         self._named = [(name, weakref.ref(tensor)) for name, tensor in known]  # the model's, not ours
+        self._sent: tuple[int, Sequence[tuple[str, Tensor]], Late] | None = None
         self._frozen_too = frozen_too  # whether tensors that nobody trains must be equal as well
         self._frozen = {name for name, tensor in known if not tensor.requires_grad}  # DDP does not send these
 
     def check(self, step: int, shadowing: bool = False) -> None:
         """Collective, after step number `step`; does nothing in most of them."""
+        self._hear()
         if self.group.size == 1 or self.every == 0 or step % self.every:
             return
         tensors = [(name, tensor) for name, ref in self._named if (tensor := ref()) is not None]
+        if tensors and not is_host(tensors[0][1].device):
+            self._send(step, tensors, shadowing)
+            return
         compared = (tensor.requires_grad or self._frozen_too for _, tensor in tensors)
         own = [digest(tensor) if yes else _FROZEN for (_, tensor), yes in zip(tensors, compared, strict=True)]
         whole = int.from_bytes(
@@ -66,6 +73,26 @@ class DriftCheck:
         if bool(found[:, 1].any()) or bool((found[:, 0] == found[0, 0]).all()):
             return
         self._act(step, tensors, self._gathered(own, tensors))
+
+    def _send(self, step: int, tensors: Sequence[tuple[str, Tensor]], shadowing: bool) -> None:
+        """Digests that stay on the device: of every tensor, and whether this rank only shadows the others."""
+        words = [
+            word_digest(t) if t.requires_grad or self._frozen_too else t.new_zeros((), dtype=torch.int64)
+            for _, t in tensors
+        ]
+        mine = torch.stack([*words, torch.full_like(words[0], int(shadowing))])
+        everyone = mine.new_empty(self.group.size, mine.numel())
+        self.group.all_gather(mine.view(torch.uint8), everyone.view(torch.uint8)).wait()
+        self._sent = step, tensors, Late(everyone)
+
+    def _hear(self) -> None:
+        """What was sent in the step before."""
+        if self._sent is None:
+            return
+        (step, tensors, late), self._sent = self._sent, None
+        found = torch.tensor(late.read(), dtype=torch.int64)
+        if not bool(found[:, -1].any()) and not bool((found == found[0]).all()):
+            self._act(step, tensors, found[:, :-1])
 
     def _act(self, step: int, tensors: Sequence[tuple[str, Tensor]], digests: Tensor) -> None:
         ranks = [rank for rank in range(self.group.size) if not torch.equal(digests[rank], digests[0])]
@@ -115,6 +142,11 @@ class DriftCheck:
 
 
 def digest(tensor: Tensor) -> int:
+    """The digest of a tensor as a number; on a device the host waits for it."""
+    return int(word_digest(tensor))
+
+
+def word_digest(tensor: Tensor) -> Tensor:
     """64 bits of a tensor's bits: sums of its 64-bit words, row by row, each row weighted by its place.
 
     One pass at the speed of memory. Whatever changes a single number changes it; changes that cancel out
@@ -129,7 +161,7 @@ def digest(tensor: Tensor) -> int:
         sums.append(tail.view(torch.int64).sum().view(1))
     rows = torch.cat(sums)
     weights = (2 * torch.arange(rows.numel(), dtype=torch.int64, device=rows.device) + 1) * _ODD
-    return int((rows * weights).sum())
+    return (rows * weights).sum()
 
 
 def drift_check(group: Group, module: nn.Module | None, every: int | None, on_drift: str) -> DriftCheck:

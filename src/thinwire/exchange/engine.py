@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,10 +13,11 @@ from torch import Tensor
 from thinwire.clock import COMPARE, PREPARE, Clock
 from thinwire.codecs.coder import Context
 from thinwire.codecs.stage import Learned
+from thinwire.devices import Late, is_finite, is_host, judge_on, sent
 from thinwire.exchange.in_flight import InFlight, InFlightByChunks, LaneFeedback, LaneStep
 from thinwire.exchange.pending import pending_gradients, released_gradients
 from thinwire.exchange.statistics import ERROR_EVERY, Statistics
-from thinwire.feedback.base import ErrorFeedback, is_finite
+from thinwire.feedback.base import ErrorFeedback
 from thinwire.feedback.residual import OWNER, PENDING, PendingResidual
 from thinwire.feedback.table import make_feedback
 from thinwire.groups.base import Group, compare_digests
@@ -44,7 +46,9 @@ class Bucket:
         Codecs may round up: of gradients that fit the dtype the mean fits it too, what stands for it may not.
         """
         target = self.buffer[where].copy_(mean)
-        if target.dtype.itemsize < mean.dtype.itemsize and not is_finite(target):
+        if target.dtype.itemsize >= mean.dtype.itemsize:
+            return
+        if not is_host(target.device) or not is_finite(target):  # a device looks at nothing, it clamps
             largest = torch.finfo(target.dtype).max
             target.copy_(torch.where(mean.isfinite(), mean.clamp(-largest, largest), mean))
 
@@ -75,7 +79,7 @@ class Engine:
         self.plan, self.seed, self.step = plan, seed, 0
         self.part_numel = part_numel  # elements that are encoded while the part before them travels
         self.group = Metered(group)
-        self.clock = Clock()
+        self.clock = Clock(device)
         self.context = Context(group.size, group.rank, device, kernels or pick(device))
         self.pending_residual = PendingResidual()  # of plans before this one
         self.feedbacks: dict[str, ErrorFeedback] = {PENDING: self.pending_residual}
@@ -86,10 +90,11 @@ class Engine:
         self.finite_steps = 0  # phases go by these: a step that GradScaler skips is nobody's sample
         self.scheduler = Scheduler(plan.schedule, plan.theta)
         self._transport = Transport(self.group, Scratch(device), self.clock)
-        self._unfinite: set[Layout] = set()  # buckets of this step with a mean that is not finite
+        self._judge = judge_on(device)  # whether the means of this step are finite
         self._lessons: list[tuple[Bucket, InFlight]] = []  # means to learn from, if the step is finite
         self._lanes: dict[tuple[Layout, float, tuple[str, ...]], list[Lane]] = {}
         self._level_decided = False  # for this step
+        self._records: Late | None = None  # what all ranks had observed before the step before
         self._at_level = plan, 1.0, plan  # a plan, a compression level, and the plan at that level
         self.compare_digests(self._digest(plan), "plans (codec, model, world size, version or seed)")
 
@@ -132,6 +137,7 @@ class Engine:
         What was learnt belonged to the old plan: phases and bases of the new one begin anew.
         """
         self.compare_digests(self._digest(plan), "plans (what auto has decided on)")
+        self.catch_up()
         held = pending_gradients(self.plan, self.context, self.feedbacks, self.finite_steps, self.learned)
         for name, gradient in held.items():
             self.pending_residual.put(name, gradient)
@@ -146,6 +152,7 @@ class Engine:
 
     def adopt(self, plan: Plan) -> None:
         """Another plan with nothing learnt and nothing held; for a state that is loaded next."""
+        self.catch_up()
         self.plan = plan
         self.feedbacks = {PENDING: self.pending_residual}
         for entry in plan.entries:
@@ -178,29 +185,41 @@ class Engine:
         The means have the same bits on all ranks, so all ranks decide alike. A step with a mean that is not
         finite is one that GradScaler skips: nothing of it is applied, so nothing of it may be taken as sent.
         """
-        finite = not self._unfinite
+        verdict = self._judge.end_step()
         for feedback in self.feedbacks.values():
             if feedback.state_kinds:
-                feedback.commit() if finite else feedback.forget()
-        if finite:
-            for bucket, flight in self._lessons:  # the mean is still in its bucket
-                flight.learn(bucket.wide([flight.lane], self._transport.scratch))
+                feedback.settle(verdict)
+        for bucket, flight in self._lessons if verdict.known is not False else ():
+            mean = bucket.wide([flight.lane], self._transport.scratch)  # it is still in its bucket
+            flight.learn(mean, verdict)
         self._lessons.clear()
         self.step += 1
-        self.finite_steps += int(finite)
-        self._unfinite.clear()
+        self.finite_steps += verdict.known is not False  # a device is believed until its word is here
+        self._hear(self._judge.earlier())
         self._level_decided = False
         self.statistics.steps += 1
+
+    def catch_up(self) -> None:
+        """Waits for the verdict of the last step, where only the device knows it: before a state is saved."""
+        self._hear(self._judge.earlier())
+        self._hear(self._judge.last())
+
+    def _hear(self, finite: bool | None) -> None:
+        """A verdict of a step before, which the device knew first."""
+        if finite is None:
+            return
+        self.finite_steps -= not finite
+        for feedback in self.feedbacks.values():
+            feedback.settled(finite)
 
     def agree_on_finite(self) -> None:
         """Where a rank sees only some of the means: a step is finite if it is on all ranks; collective."""
         if not self.plan.remembers:
             return
-        spoilt = torch.tensor([bool(self._unfinite)], dtype=torch.int32, device=self.context.device)
+        spoilt = self._judge.word()
         with self.clock.time("agree"):
             self.group.all_reduce_max(spoilt).wait()
-        if bool(spoilt):
-            self._unfinite.add(Layout((), ()))
+        self._judge.take(spoilt)
 
     def take_back(self, layout: Layout, finite: bool) -> None:
         """The means of a bucket of this step were replaced: nothing of its exchange is committed.
@@ -210,7 +229,7 @@ class Engine:
         for feedback in self.feedbacks.values():
             feedback.forget(layout.names)
         self._lessons = [(bucket, flight) for bucket, flight in self._lessons if bucket.layout != layout]
-        (self._unfinite.discard if finite else self._unfinite.add)(layout)
+        self._judge.replaced(layout, finite)
 
     def compare_digests(self, digest: bytes, what: str) -> None:
         """A fixed-size exchange, before any whose size depends on the plan: all ranks raise, or none."""
@@ -225,13 +244,18 @@ class Engine:
             return plan.digest
         return hashlib.blake2b(plan.digest + str(self.seed).encode(), digest_size=32).digest()
 
-    def observations(self) -> list[Observation]:
-        """What every rank has observed since the last step; collective."""
-        mine = self.scheduler.pending.record(self.context.device)
+    def observations(self, earlier: bool = False) -> list[Observation]:
+        """What every rank has observed since the last step, collective; `earlier`: what was gathered then."""
+        mine = sent(self.scheduler.pending.record(), self.context.device)
         records = mine.new_empty(self.group.size, RECORD_BYTES)
         with self.clock.time("agree"):
             self.group.all_gather(mine, records).wait()
-        return read_records(records)
+        if not earlier:
+            return read_records(records)
+        before, self._records = self._records, Late(records)
+        if before is None:
+            return [Observation()] * self.group.size
+        return read_records(torch.tensor(before.read(), dtype=torch.uint8))
 
     def feedback_for(self, text: str) -> ErrorFeedback:
         """The error feedback of all tensors whose plan says so; made when it is first asked for."""
@@ -261,7 +285,8 @@ class Engine:
 
     def _decide_level(self) -> None:
         """Before the first bucket of a step all ranks decide, from the same numbers, how strong it is."""
-        told = self.observations() if self.scheduler.listens else [Observation()]
+        lags = not is_host(self.context.device)  # the host does not wait for the numbers of this step
+        told = self.observations(lags) if self.scheduler.listens else [Observation()]
         self.clock.current = COMPARE  # if they disagree all ranks know it, and all raise
         if self.scheduler.decide(told, self.group.global_rank, self.step):
             self._lanes.clear()  # near-lossless lanes hold large buffers
@@ -299,6 +324,7 @@ class Engine:
         wide = bucket.wide(lanes, scratch)
         key = Key(self.seed, self.step, self.group.rank)
         watched = self.plan.remembers or bool(self.pending_residual)
+        see = partial(self._judge.see, bucket.layout) if watched else None
         for index, lane in enumerate(lanes):
             own_dtype = lane.codec.own_dtype
             measured = not own_dtype and self.statistics.wants_error(self.step, lane.bound.phase)
@@ -310,7 +336,7 @@ class Engine:
             feedback = LaneFeedback(held, bucket.loss_scale, statistics, level, owner)
             x = bucket.buffer if own_dtype else wide
             kind = InFlight if lane.bound.ranged is None else InFlightByChunks
-            flights.append(kind(LaneStep(lane, x, index, feedback, key, scratch, watched)))
+            flights.append(kind(LaneStep(lane, x, index, feedback, key, scratch, see)))
         return flights
 
     def _transform(self, flights: Sequence[InFlight]) -> None:
@@ -366,8 +392,6 @@ class Engine:
         """Undoes the stages and fills the bucket; what is to be learnt waits for the end of the step."""
         with self.clock.time("decode"):
             flight.finish()
-            if not flight.finite:
-                self._unfinite.add(bucket.layout)
             if flight.load.x is not bucket.buffer:
                 for piece in flight.lane.layout.slices:
                     bucket.put(piece, flight.load.x[piece])

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from thinwire.codecs.two_phase import TwoPhasePacker
+from thinwire.devices import StepVerdict
 from thinwire.exchange.statistics import Statistics
-from thinwire.feedback.base import ErrorFeedback, Transmission, is_finite
+from thinwire.feedback.base import ErrorFeedback, Transmission
 from thinwire.plans.lane import Lane, base_of
 from thinwire.tensors import Key, Piece, Scratch
 
@@ -67,7 +68,7 @@ class LaneStep:
     feedback: LaneFeedback
     key: Key
     scratch: Scratch
-    watched: bool  # whether anybody wants to know if the mean is finite
+    see: Callable[[Tensor], None] | None  # shows means to who wants to know if they are finite
 
     @property
     def owner_key(self) -> Key:
@@ -95,7 +96,6 @@ class InFlight:
         self.feedback = load.feedback
         self.holds = bool(load.feedback.error_feedback.state_kinds)  # whether anything is ever held back
         self.shared: Tensor  # the words that all ranks encode under
-        self.finite = True
         self.reconstruction: Tensor | None = None  # of the payloads, as gradients
         self.bound.begin(self.feedback.loss_scale, self.feedback.statistics is not None, load.key)
         if self.holds and not self.bound.fixed:
@@ -126,9 +126,9 @@ class InFlight:
         if self.holds and not self.bound.fixed:
             self.feedback.receive(self.load.x, self.lane.layout.pieces())
 
-    def learn(self, mean: Tensor) -> None:
+    def learn(self, mean: Tensor, verdict: StepVerdict) -> None:
         """Shows the mean to the stages."""
-        self.bound.learn(self.values, mean)
+        self.bound.learn(self.values, mean, verdict)
 
     def reconstructed(self) -> Tensor:
         """Room for what the payloads stand for, as gradients."""
@@ -162,8 +162,8 @@ class InFlightByChunks(InFlight):
         if self.holds and not self.bound.fixed:
             self.feedback.receive(self.load.x, self.lane.layout.pieces())
 
-    def learn(self, mean: Tensor) -> None:
-        self.stage.learn(mean, mean)
+    def learn(self, mean: Tensor, verdict: StepVerdict) -> None:
+        self.stage.learn(mean, mean, verdict)
 
 
 class Chunk:
@@ -216,8 +216,9 @@ class Chunk:
         """Merged payloads (or, if they do not merge, those of all ranks) to the mean."""
         flight = self.flight
         self.packer.decode(sums, self.shared, self.values)
-        if flight.load.watched:
-            flight.finite &= all(is_finite(self.values[run]) for run in _runs(self.pieces))
+        if flight.load.see is not None:
+            for run in _runs(self.pieces):
+                flight.load.see(self.values[run])
         if flight.holds and flight.bound.fixed:
             flight.feedback.receive(self.values, self.pieces)
 

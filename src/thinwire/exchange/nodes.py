@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from thinwire.clock import NODE, PREPARE
+from thinwire.devices import sent
 from thinwire.errors import StateError
 from thinwire.exchange.engine import Bucket, Engine
 from thinwire.exchange.packing import pack_state, unpack_state
@@ -233,7 +234,7 @@ class SharedNode(Node):
 
     def _observed(self, engine: Engine) -> Observation:
         """What all workers of the node observed since the last step, as one observation."""
-        mine = engine.scheduler.pending.record(self._device)
+        mine = sent(engine.scheduler.pending.record(), self._device)
         records = mine.new_empty(self.group.size, RECORD_BYTES)
         with engine.clock.time(NODE):
             self.group.all_gather(mine, records).wait()

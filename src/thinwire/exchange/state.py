@@ -198,6 +198,7 @@ def load_state(engine: Engine, state: Mapping[str, Any], strict: bool = True) ->
     engine.learned.clear()  # the same dict: lanes hold it
     for name, known in learned.items():
         engine.learned[name] = {what: t.to(engine.context.device, copy=True) for what, t in known.items()}
+    engine.catch_up()
     engine.step, engine.finite_steps = int(state["step"]), int(state["finite_steps"])
     return not_taken
 
@@ -234,6 +235,7 @@ def _pending(engine: Engine, schedule: Mapping[str, Any] | None) -> Observation:
 
 
 def _stamp(engine: Engine) -> dict[str, Any]:
+    engine.catch_up()
     return {
         "version": STATE_VERSION,
         "world": engine.group.size,

@@ -9,9 +9,9 @@ from enum import Enum
 from types import MappingProxyType
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
+from thinwire.devices import StepVerdict
 from thinwire.errors import PlanError
 from thinwire.tensors import Piece
 
@@ -52,6 +52,13 @@ class StateBuffers:
                 self._spare[name] = self.committed[name]
             self.committed[name] = held
         self._fresh = {}
+
+    def select(self, verdict: StepVerdict, names: Iterable[str] | None = None) -> None:
+        """What only the device knows: new state becomes the old one, there, if the verdict is against it."""
+        for name in self._fresh if names is None else set(names).intersection(self._fresh):
+            old = self.committed.get(name)
+            for what, new in self._fresh[name].items():
+                verdict.select(new, 0.0 if old is None else old[what])
 
     def forget(self, names: Iterable[str] | None = None) -> None:
         for name in list(self._fresh) if names is None else set(names).intersection(self._fresh):
@@ -149,6 +156,18 @@ class ErrorFeedback(ABC):
             raise PlanError(f"error feedback with lr=on needs the learning rate of {name}: {RATES_WAY_OUT}")
         return self.rates[name]
 
+    def settle(self, verdict: StepVerdict) -> None:
+        """The step is over: its state counts, or that of the step before, as the verdict says."""
+        if verdict.known is None:
+            self.buffers.select(verdict)
+        if verdict.known is False:
+            self.forget()
+        else:
+            self.commit()
+
+    def settled(self, finite: bool) -> None:  # noqa: B027 - most need not know
+        """A step later: what the verdict was that only the device knew."""
+
     def commit(self) -> None:
         """Makes the state of this step count."""
         self.buffers.commit()
@@ -188,8 +207,3 @@ class NoFeedback(ErrorFeedback):
 
     def after(self, sent: Transmission) -> None:
         pass
-
-
-def is_finite(x: Tensor) -> bool:
-    """One pass and no temporary: NaN is both the least and the greatest value."""
-    return x.numel() == 0 or all(bool(torch.isfinite(end)) for end in x.aminmax())

@@ -10,6 +10,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from thinwire.devices import is_host
 from thinwire.errors import CodecError, PlanError
 from thinwire.feedback.base import ErrorFeedback, Ownership, TensorState, Transmission
 from thinwire.tensors import Piece
@@ -106,9 +107,7 @@ class Momentum(ErrorFeedback):
 
     def _accumulate(self, g: Tensor, old: TensorState, new: TensorState, loss_scale: float) -> None:
         """Steps 1 and 2: g becomes the new v, in units of the loss scale; the new u goes to its buffer."""
-        factor = self._shrinking(g, loss_scale) / loss_scale
-        if factor != 1.0:
-            g.mul_(factor)
+        self._shrink(g, loss_scale)
         if self.options.nesterov:
             torch.add(old[U], g, out=new[U]).mul_(self.options.factor)
             g.add_(new[U]).add_(old[V])
@@ -118,15 +117,19 @@ class Momentum(ErrorFeedback):
         if loss_scale != 1.0:
             g.mul_(loss_scale)
 
-    def _shrinking(self, g: Tensor, loss_scale: float) -> float:
-        """min(1, limit / ||g||); float64, because the square of a large gradient overflows float32."""
-        if math.isinf(self.limit):
-            return 1.0
-        if self.uses_norm:
-            norm = self._norm_of_all()
-        else:
+    def _shrink(self, g: Tensor, loss_scale: float) -> None:
+        """g min(1, limit / ||g||) / loss scale; float64, because the square of a large gradient overflows."""
+        if math.isinf(self.limit) or self.uses_norm:
+            norm = 0.0 if math.isinf(self.limit) else self._norm_of_all()
+        elif is_host(g.device):
             norm = float(torch.linalg.vector_norm(g, dtype=torch.float64)) / loss_scale
-        return self.limit / norm if norm > self.limit else 1.0
+        else:  # a number that the host need not know
+            norms = torch.linalg.vector_norm(g, dtype=torch.float64) / loss_scale
+            g.mul_(torch.where(norms > self.limit, self.limit / norms, 1.0) / loss_scale)
+            return
+        factor = (self.limit / norm if norm > self.limit else 1.0) / loss_scale
+        if factor != 1.0:
+            g.mul_(factor)
 
     def _norm_of_all(self) -> float:
         if self.norm is None:

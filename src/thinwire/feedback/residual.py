@@ -9,8 +9,9 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from thinwire.devices import StepVerdict, finite_verdict
 from thinwire.errors import PlanError
-from thinwire.feedback.base import ErrorFeedback, Ownership, Transmission, is_finite
+from thinwire.feedback.base import ErrorFeedback, Ownership, Transmission
 from thinwire.tensors import Piece
 from thinwire.texts import option, show_yes_or_no, yes_or_no
 
@@ -62,13 +63,16 @@ class Residual(ErrorFeedback):
     def after(self, sent: Transmission) -> None:
         for piece in sent.pieces:
             (meant, reconstruction), rate = sent.of(piece), self.rate(piece.name)
-            if rate == 0 or (not self.undo and not is_finite(meant)):
+            verdict = None if self.undo else finite_verdict(meant)
+            if rate == 0 or (verdict is not None and verdict.known is False):
                 continue  # the old residual stays
-            buffer = self.buffers.new if self.undo else self.buffers.in_place
-            new = buffer(piece, meant)
-            torch.sub(meant, reconstruction, out=new[E])
+            new = (self.buffers.new if verdict is None else self.buffers.in_place)(piece, meant)[E]
+            old = new.clone() if verdict is not None and verdict.known is None else None
+            torch.sub(meant, reconstruction, out=new)
             if sent.loss_scale != rate:
-                new[E].mul_(rate / sent.loss_scale) if self.uses_rates else new[E].div_(sent.loss_scale)
+                new.mul_(rate / sent.loss_scale) if self.uses_rates else new.div_(sent.loss_scale)
+            if verdict is not None and old is not None:
+                verdict.select(new, old)
 
 
 OWNER = "owner"  # the key in saved states
@@ -112,6 +116,7 @@ class PendingResidual(ErrorFeedback):
     def __init__(self) -> None:
         super().__init__()
         self._joined: set[str] = set()
+        self._cleared: set[str] = set()  # on the device, if the step before was finite
 
     def __bool__(self) -> bool:
         """Whether anything is pending."""
@@ -121,11 +126,13 @@ class PendingResidual(ErrorFeedback):
         """Adds what was not sent of a tensor."""
         held = self.buffers.committed.get(name)
         self.buffers.committed[name] = {E: gradient if held is None else held[E].add_(gradient)}
+        self._cleared.discard(name)
 
     def take(self) -> dict[str, Tensor]:
         """Hands everything over to the caller."""
         taken = {name: held[E] for name, held in self.buffers.committed.items()}
         self.buffers.load({})
+        self._cleared.clear()
         return taken
 
     def before(self, x: Tensor, pieces: Sequence[Piece], loss_scale: float) -> None:
@@ -137,6 +144,22 @@ class PendingResidual(ErrorFeedback):
 
     def after(self, sent: Transmission) -> None:
         pass
+
+    def settle(self, verdict: StepVerdict) -> None:
+        if verdict.known is not None:
+            super().settle(verdict)
+            return
+        for name in self._joined:
+            held = self.buffers.committed[name]
+            held[E] = verdict.select(torch.zeros_like(held[E]), held[E])
+        self._cleared, self._joined = self._joined, set()
+
+    def settled(self, finite: bool) -> None:
+        """What was cleared on the device is taken off the list."""
+        for name in self._cleared if finite else ():
+            del self.buffers.committed[name]
+            self._joined.discard(name)
+        self._cleared = set()
 
     def commit(self) -> None:
         for name in self._joined:
@@ -150,6 +173,7 @@ class PendingResidual(ErrorFeedback):
         """Discards everything."""
         self.buffers.load({})
         self._joined.clear()
+        self._cleared.clear()
 
 
 H = "estimate"  # h, the mean of all h_i: what the optimizer gets

@@ -156,6 +156,9 @@ class TorchGroup(Collectives):
     def _look(self) -> None:
         """On the witness' thread, while a peer waits for a call of this rank: in vain, and all fail."""
         assert self._witness is not None
+        if "nccl" in backends_of(self._parent) and _somebody_failed(self._witness.ended()):
+            self.abort()  # nobody waits for NCCL: its kernels would until the watchdog ends the process
+            return
         with self._witness.news:
             roll = self._witness.roll
             still = any(self._standstill.waits_for(self._ranks[peer]) for peer in roll.open_calls)
@@ -219,15 +222,30 @@ class TorchGroup(Collectives):
         return [part.process_group for part in self._parts] + own
 
 
+def _somebody_failed(ended: Mapping[int, FailureReport | None]) -> bool:
+    """Whether a peer died or failed; one that has left in good order has done its part."""
+    return any(said is None or (said.own and said.operation != LEFT) for said in ended.values())
+
+
 def hang_up(group: dist.ProcessGroup) -> None:
     """Closes a group's connections, so that nobody waits for this rank: it will take part in nothing more."""
-    if dist.get_backend(group) != "gloo":
+    used = backends_of(group)
+    if used != {"gloo"}:
         group.abort()
+    if "gloo" not in used:
         return
     peers = (rank for rank in range(group.size()) if rank != group.rank())
     for peer in peers:  # gloo's abort leaves its connections open; a receive in vain closes them all
         with contextlib.suppress(RuntimeError):
             group.recv([torch.empty(1)], peer, 0).wait(timedelta(milliseconds=1))
+
+
+def backends_of(group: dist.ProcessGroup) -> set[str]:
+    """The backends of a group: one, or one for each kind of device ("cpu:gloo,cuda:nccl").
+
+    A group that was made without a backend has torch's defaults, and `get_backend` calls it "undefined".
+    """
+    return {pair.partition(":")[2] for pair in str(dist.get_backend_config(group)).split(",")}
 
 
 def on_the_wire(error: BaseException) -> bool:
@@ -253,7 +271,7 @@ def _connect(ranks: Sequence[int], own: int, name: str, backend: str, timeout_s:
 
 
 def _timeout_s(group: dist.ProcessGroup) -> float:
-    backend = group._get_backend(torch.device("cuda" if dist.get_backend(group) == "nccl" else "cpu"))
+    backend = group._get_backend(torch.device("cuda" if "gloo" not in backends_of(group) else "cpu"))
     timeout: timedelta = backend.options._timeout
     return timeout.total_seconds()
 

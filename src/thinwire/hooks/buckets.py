@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import Any, TypeVar
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -23,6 +23,8 @@ from thinwire.hooks.selector import AutoSelector, RawGradients
 from thinwire.hooks.worker import HeldBucket, SideStream, WholeGradient, Worker, norm_of
 from thinwire.plans.plan import Plan
 from thinwire.tensors import Layout
+
+T = TypeVar("T")
 
 
 class BucketQueue:
@@ -48,6 +50,7 @@ class BucketQueue:
         self.watch: Callable[[], None] | None = None  # called behind every backward pass
         self._optimizer, self._drift, self._loss_scale = optimizer, drift, loss_scale
         self._stream = SideStream(engine.context.device)
+        self._done: Any = None  # the stream of exchanges, behind the last of them
         self._whole = WholeGradient()
         self._passing: list[Layout] = []  # of this step, those that went DDP's own way
         self._counted = threading.Event()  # the last step that went so is over for the engine
@@ -87,7 +90,7 @@ class BucketQueue:
         bucket = Bucket(buffer, layout, self._loss_scale() if self._loss_scale else 1.0)
         plan, auto = self.plan, self.auto
         rates = None if self._optimizer.checked and not plan.uses_rates else self._optimizer.rates(plan)
-        ready = self._stream.mark() if buffer.is_cuda else None
+        ready = self._stream.mark()
         raw = None if auto is None else RawGradients.of(buffer, () if shadowing else views, parameters)
 
         def job() -> None:
@@ -100,20 +103,40 @@ class BucketQueue:
                     self.node.exchange(self.engine, bucket)
                 else:
                     auto.exchange(bucket, raw)
-            if is_last:
-                self.node.end_step(self.engine)
-                self._look_for_drift(shadowing)
+                if is_last:
+                    self.node.end_step(self.engine)
+                    self._look_for_drift(shadowing)
+                self._done = self._stream.mark()
 
         def finish() -> None:
             with self._stream.behind():
                 done()
 
         if not plan.uses_norm:
-            self.worker.submit(job, finish if buffer.is_cuda else done)
+            self.worker.submit(job, finish)
             return
         self._whole.hold(HeldBucket(bucket, job, finish))
         if is_last:
             self._exchange_whole(ready)
+
+    def follow(self) -> None:
+        """What the current stream is given from now on sees the means of all exchanges that are over."""
+        self._stream.follow(self._done)
+
+    def call(self, job: Callable[[], T]) -> T:
+        """Runs a job in its turn on the stream of exchanges, between what the current stream was given before
+        and what it is given from now on; returns when the host has launched it all."""
+        ready = self._stream.mark()
+
+        def on_stream() -> T:
+            with self._stream.behind(ready):
+                result = job()
+                self._done = self._stream.mark()
+            return result
+
+        result = self.worker.call(on_stream)
+        self.follow()
+        return result
 
     def pass_by(self, parameters: list[Tensor], is_last: bool, shadowing: bool = False) -> None:
         """A bucket went DDP's own way: its bytes are counted, and drift is looked for as ever.
@@ -188,7 +211,7 @@ class BucketQueue:
             self.auto.layouts.append(layout)
         return layout, news
 
-    def _exchange_whole(self, ready: torch.cuda.Event | None) -> None:
+    def _exchange_whole(self, ready: Any) -> None:
         """All buckets of the step are there: their norm is taken before the first of them is encoded."""
         held = self._whole.release()
 

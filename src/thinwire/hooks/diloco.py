@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from thinwire.clock import COMPARE
 from thinwire.codecs.codec import CodecLike
+from thinwire.devices import is_finite
 from thinwire.errors import PlanError, StateError
 from thinwire.exchange.packing import pack_state, unpack_state
 from thinwire.exchange.report import Report
-from thinwire.feedback.base import is_finite
 from thinwire.groups.base import Group
 from thinwire.hooks.exchange import KEEP_DENSE, Exchange
 from thinwire.hooks.worker import call_measuring

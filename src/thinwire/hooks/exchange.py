@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
@@ -66,6 +68,8 @@ class Exchange(Exchanger):
         check_every: int = CHECK_EVERY,
         on_drift: str = "raise",
     ) -> None:
+        self.number = next(_numbers)  # by which a compiled graph names it
+        _exchanges[self.number] = self
         self._tensors, self._same = _named(named_tensors), (list(_pairs(same)), check_every, on_drift)
         if codec == AUTO:
             raise PlanError(
@@ -99,7 +103,13 @@ class Exchange(Exchanger):
         """Replaces the tensors by their means over all ranks; collective.
 
         `tensors`: others under the same names, all or some of them; None: those that it was made with.
+        torch.compile keeps it as one operator of its graph.
         """
+        if torch.compiler.is_compiling():
+            given = self._tensors if tensors is None else dict(_pairs(tensors))
+            known = list(self._tensors)
+            exchange_mean(list(given.values()), [known.index(name) for name in given], self.number)
+            return
         self.start(tensors)
         self.wait()
 
@@ -136,6 +146,7 @@ class Exchange(Exchanger):
         self._arrived.wait()
         underway, self._underway = self._underway, []
         self.queue.raise_error()
+        self.queue.follow()
         for tensors, flat in underway:
             sizes = [tensor.numel() for tensor in tensors.values()]
             for tensor, mean in zip(tensors.values(), torch.split(flat, sizes), strict=True):
@@ -164,6 +175,27 @@ class Exchange(Exchanger):
                     f"{name} has changed: this exchange was made for {self._specs[name]}, and it is "
                     f"{_spec(name, tensor)} now; make a new Exchange for tensors of other shapes"
                 )
+
+
+# A graph holds numbers, not objects: these find the exchange again. It is gone when its owner drops it.
+_numbers = itertools.count()
+_exchanges: weakref.WeakValueDictionary[int, Exchange] = weakref.WeakValueDictionary()
+
+
+@torch.library.custom_op("thinwire::exchange_mean", mutates_args=("tensors",))
+def exchange_mean(tensors: list[Tensor], places: list[int], number: int) -> None:
+    """The tensors become their means over all ranks, by the exchange of that number.
+
+    `places`: of their names among those that the exchange was made with.
+    """
+    exchange = _exchanges[number]
+    names = list(exchange._tensors)
+    exchange.mean_({names[place]: tensor for place, tensor in zip(places, tensors, strict=True)})
+
+
+@exchange_mean.register_fake
+def _(tensors: list[Tensor], places: list[int], number: int) -> None:
+    """Shapes, dtypes and devices stay what they are."""
 
 
 def _pairs(tensors: Named) -> Iterator[tuple[str, Tensor]]:

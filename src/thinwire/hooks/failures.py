@@ -33,7 +33,9 @@ def explain(error: Exception, operation: str, group: Group) -> Exception:
         return error
     if isinstance(error, PeerError) and operation == CONNECT:
         return error
-    own = operation not in _ON_THE_WIRE or not isinstance(error, RuntimeError)  # what backends raise
+    memory = isinstance(error, torch.OutOfMemoryError)  # a RuntimeError too, and never a peer's fault
+    from_backend = isinstance(error, RuntimeError) and not memory
+    own = operation not in _ON_THE_WIRE or not from_backend
     failures = group.report_failure(FailureReport(operation, f"{type(error).__name__}: {error}", own))
     if own:
         return error

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from thinwire.auto.autotuner import Autotuner
 from thinwire.auto.qualities import DENSE
+from thinwire.devices import is_finite
 from thinwire.errors import StateError
 from thinwire.exchange.engine import Bucket, Engine
 from thinwire.exchange.nodes import Node
-from thinwire.feedback.base import is_finite
 from thinwire.groups.base import Group
 from thinwire.tensors import Layout, Scratch
 

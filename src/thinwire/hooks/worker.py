@@ -10,37 +10,50 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from thinwire.clock import TUNE, Clock
+from thinwire.devices import event_on, is_host
 from thinwire.errors import PlanError
 from thinwire.exchange.engine import Bucket
 from thinwire.tensors import Layout
 
 
 class SideStream:
-    """On a CPU it does nothing."""
+    """The device's stream on which all exchanges run, one behind the other. On a CPU it does nothing.
+
+    Why buffers may be used again: all kernels and collectives of thinwire are given to this one stream by one
+    thread, so whatever writes a buffer of `Scratch` comes behind all that read it in the exchange before.
+    NCCL's collectives run on a stream of NCCL's own, which waits for this one when they are started, and
+    `wait` makes this one wait for them: no kernel behind `wait` sees a buffer before its numbers are there.
+    Gradients come from the caller's stream (`behind` waits for a mark of it), and whoever reads means waits
+    for a mark of this one (`follow`; DDP's future does it by itself).
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._module: Any = None if is_host(device) else torch.get_device_module(device)
+        self._stream = None if self._module is None else self._module.Stream(device)
 
-    def mark(self) -> torch.cuda.Event | None:
+    def mark(self) -> Any:
         """What the current stream has been given so far."""
-        if self._stream is None:
-            return None
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record(torch.cuda.current_stream(self._device))
-        return event
+        return None if self._module is None else event_on(self._device)
+
+    def follow(self, mark: Any) -> None:
+        """What the current stream is given next comes behind what was marked; the host does not wait."""
+        if mark is not None:
+            mark.wait()
 
     @contextmanager
-    def behind(self, mark: torch.cuda.Event | None = None) -> Iterator[None]:
+    def behind(self, mark: Any = None) -> Iterator[None]:
         """On the stream, behind what was marked."""
-        with torch.cuda.stream(self._stream):
-            if mark is not None:
-                mark.wait()
+        if self._module is None:
+            yield
+            return
+        with self._module.stream(self._stream):
+            self.follow(mark)
             yield
 
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from thinwire.kernels.base import Kernels
-from thinwire.kernels.choice import backends, native_problem, pick
+from thinwire.kernels.choice import backends, native_problem, pick, triton_problem
 
-__all__ = ["Kernels", "backends", "native_problem", "pick"]
+__all__ = ["Kernels", "backends", "native_problem", "pick", "triton_problem"]

@@ -100,6 +100,14 @@ class SignKernels(Protocol):
     ) -> None: ...
 
 
+class NaturalKernels(Protocol):
+    """Tensors are flat; `table` has three columns (reference/natural.py); results are written in place."""
+
+    def encode(self, x: Tensor, table: Tensor, keys: Tensor, payload: Tensor, /) -> None: ...
+
+    def decode(self, payloads: Tensor, num_payloads: int, table: Tensor, x: Tensor, /) -> None: ...
+
+
 class RangefloatKernels(Protocol):
     """Tensors are flat; `table` has two columns (csrc/rangefloat.h); results are written in place."""
 
@@ -186,14 +194,19 @@ class HadamardKernels(Protocol):
 
 @dataclass(frozen=True)
 class Kernels:
-    """A named set of kernels. `name` is "reference" or "cpu-<instruction set>"."""
+    """A named set of kernels. `name` is "reference", "cpu-<instruction set>" or "triton".
+
+    `on_device`: the host only launches them, so tables and keys are wanted where the tensors are.
+    """
 
     name: str
     ternary: TernaryKernels
     topk: TopkKernels
     qsgd: QsgdKernels
     sign: SignKernels
+    natural: NaturalKernels
     rangefloat: RangefloatKernels
     products: ProductsKernels
     fourier: FourierKernels
     hadamard: HadamardKernels
+    on_device: bool = False

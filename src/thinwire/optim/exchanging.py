@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.clock import COMPARE, CONNECT
+from thinwire.devices import is_finite
 from thinwire.errors import PlanError, StateError
 from thinwire.exchange.engine import Bucket, Engine
 from thinwire.exchange.packing import opened, sealed
 from thinwire.exchange.state import gathered_state, load_state, local_state
-from thinwire.feedback.base import is_finite
 from thinwire.groups.base import Group
 from thinwire.groups.torch import ProcessGroup, TorchGroup
 from thinwire.hooks.ddp import leave_gradients_alone

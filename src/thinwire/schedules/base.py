@@ -108,10 +108,10 @@ class Observation:
             self.calls + later.calls, self.losses + later.losses, self.loss + later.loss, **rest
         )
 
-    def record(self, device: torch.device) -> Tensor:
+    def record(self) -> Tensor:
         """The RECORD_BYTES bytes that travel; NaN stands for what was not told."""
         values = [math.nan if value is None else value for value in dataclasses.astuple(self)]
-        return torch.tensor(values, dtype=torch.float64).view(torch.uint8).to(device)
+        return torch.tensor(values, dtype=torch.float64).view(torch.uint8)
 
 
 def read_records(records: Tensor) -> list[Observation]:

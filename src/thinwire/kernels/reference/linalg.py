@@ -165,6 +165,10 @@ def orthonormal(p: Tensor, /) -> None:
     Non-finite input gives NaN everywhere.
     """
     columns = list(p.t().double().contiguous())
+    if p.device.type != "cpu":
+        _orthonormal_unread(columns)
+        p.copy_(torch.stack(columns, 1))
+        return
     if not all(math.isfinite(float(dot(column, column))) for column in columns):
         p.fill_(math.nan)
         return
@@ -176,6 +180,31 @@ def orthonormal(p: Tensor, /) -> None:
             left = _complete(column, columns[:j])
         column /= left
     p.copy_(torch.stack(columns, 1))
+
+
+def _orthonormal_unread(columns: list[Tensor]) -> None:
+    """The same where the host must not look: every choice is a select on the device.
+
+    The unit vector that takes the place of a dependent column is chosen by 1 - sum_i q_iu^2, which is what
+    would be left of it, and not by cleaning one after the other.
+    """
+    squares = torch.stack([dot(column, column) for column in columns])
+    finite = squares.sum() < torch.inf
+    for j, column in enumerate(columns):
+        whole = squares[j].sqrt()
+        _clean(column, columns[:j])
+        left = dot(column, column).sqrt()
+        if j:
+            rows, taken = column.numel(), folded(torch.stack(columns[:j]).square())
+            first = ((1 - taken) * (2 * rows) >= rows - j).long().argmax()
+        else:
+            first = torch.zeros((), dtype=torch.int64, device=column.device)
+        other = (torch.arange(column.numel(), device=column.device) == first).to(column.dtype)
+        _clean(other, columns[:j])
+        independent = left > whole * DEPENDENT
+        column.copy_(torch.where(independent, column, other))
+        column /= torch.where(independent, left, dot(other, other).sqrt())
+        column.masked_fill_(finite.logical_not(), math.nan)
 
 
 def _clean(column: Tensor, before: list[Tensor]) -> None:

@@ -46,7 +46,8 @@ class Partial:
 
 def num_slots(x: Tensor, table: Tensor, num_scales: int) -> int:
     """Slots that are enough for any table of that many tensors and scales."""
-    return (x.numel() + PADDING * (table.numel() // 6)) // CHUNK.value + num_scales + 1
+    chunks: int = (x.numel() + PADDING * (table.numel() // 6)) // CHUNK.value
+    return chunks + num_scales + 1
 
 
 def partial_sums(x: Tensor, table: Tensor, num_scales: int) -> Partial:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ def triton() -> Kernels:
 
 
 @pytest.fixture
-def launched(triton: Kernels, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def launched(triton: Kernels, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the kernels that were started."""
     from thinwire.kernels.triton import lanes
 
@@ -46,7 +45,7 @@ def launched(triton: Kernels, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
         start(kernel, grid, *args, **constants)
 
     monkeypatch.setattr(lanes, "launch", note)
-    yield names
+    return names
 
 
 @pytest.mark.parametrize(
@@ -56,7 +55,7 @@ def launched(triton: Kernels, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
 def test_launches_do_not_depend_on_the_number_of_tensors(
     triton: Kernels, launched: list[str], text: str, most: int
 ) -> None:
-    """Encoding, merging, decoding, and what error feedback decodes: few launches for a lane of any tensors."""
+    """Encoding, merging, decoding, and what error feedback decodes: few launches for any lane."""
     counts = []
     for layout in (LAYOUT, Layout.packed(LAYOUT.specs[:1])):
         launched.clear()

@@ -70,11 +70,11 @@ def decode_own(
 def _norms(table, num, steps, num_scales, first, second, third, scale_bits, L2: tl.constexpr,
            BLOCKS: tl.constexpr):  # fmt: skip
     block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)
-    exists, _, _, squares, largest = sums.sums_of(
-        block, table, num, steps, num_scales, first, second, third, sums.MOMENTS, BLOCKS
-    )
+    exists, _, slot, chunks = sums.slots_of(block, table, num, steps, num_scales)
+    largest = sums.whole_of(third, slot, chunks, sums.MOMENTS, BLOCKS)
     bits = largest
     if L2:
+        squares = sums.total_of(second, slot, chunks, BLOCKS)
         norm = tl.minimum(tl.sqrt(squares), tl.full((BLOCKS,), LARGEST, tl.float64))
         bits = norm.to(tl.float32).to(tl.int32, bitcast=True)
     tl.store(scale_bits + block, tl.where(largest >= INF_BITS, NAN_BITS, bits), mask=exists)

@@ -132,9 +132,10 @@ def _pack_uneven(x, table, num, steps, tile, payload, GRANULES: tl.constexpr):
 def _values(table, num, steps, num_scales, first, second, third, low, high, SCALED: tl.constexpr,
             BLOCKS: tl.constexpr):  # fmt: skip
     block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)
-    exists, numel, positive, negative, num_up = sums.sums_of(
-        block, table, num, steps, num_scales, first, second, third, sums.SIGNS, BLOCKS
-    )
+    exists, numel, slot, chunks = sums.slots_of(block, table, num, steps, num_scales)
+    positive = sums.total_of(first, slot, chunks, BLOCKS)
+    negative = sums.total_of(second, slot, chunks, BLOCKS)
+    num_up = sums.whole_of(third, slot, chunks, sums.SIGNS, BLOCKS)
     if SCALED:
         above = _mean(positive - negative, numel)
         below = tl.where(above == above, -above, above)

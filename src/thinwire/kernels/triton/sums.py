@@ -5,7 +5,7 @@ A block is summed in chunks of 4096 numbers, a chunk in 16 accumulators, and the
 
     (32 row_s + b block) // 4096 + scale_s + b
 
-which leaves every block room for its chunks. The first launch sums chunks, the second one (`sums_of`, in the
+which leaves every block room for its chunks. The first launch sums chunks, the second one (`total_of`, in the
 kernel of a family) adds up the sums of every block and makes of them what the family wants.
 """
 
@@ -46,7 +46,8 @@ class Partial:
 
 def num_slots(x: Tensor, table: Tensor, num_scales: int) -> int:
     """Slots that are enough for any table of that many tensors and scales."""
-    return (x.numel() + PADDING * (table.numel() // 6)) // CHUNK.value + num_scales + 1
+    chunks: int = (x.numel() + PADDING * (table.numel() // 6)) // CHUNK.value
+    return chunks + num_scales + 1
 
 
 def partial_sums(x: Tensor, table: Tensor, num_scales: int) -> Partial:
@@ -152,25 +153,20 @@ def _half(lanes, ROWS: tl.constexpr, HALF: tl.constexpr):
 
 
 @triton.jit
-def sums_of(block_index, table, num, steps, num_scales, first_in, second_in, third_in, KIND: tl.constexpr,
-            BLOCKS: tl.constexpr):  # fmt: skip
-    """Of blocks by the index of their scale: are there such, how many numbers, and their sums."""
+def slots_of(block_index, table, num, steps, num_scales):
+    """Of blocks by the index of their scale: are there such, how many numbers, their first slot, and slots."""
     own = lanes.place_of(block_index, table + 3, num, steps, 6)
     numel, row = tl.load(table + own * 6 + 1), tl.load(table + own * 6 + 2) * ROW
     scale, block = tl.load(table + own * 6 + 3), tl.load(table + own * 6 + 4)
     inside = block_index - scale
-    size = tl.where(block == 0, numel, block)
-    numbers = tl.minimum(size, numel - inside * block)
+    numbers = tl.minimum(tl.where(block == 0, numel, block), numel - inside * block)
     exists = (block_index < num_scales) & tl.where(block == 0, inside == 0, numbers > 0)
     slot = (row + inside * block) // CHUNK + block_index
-    count = tl.where(exists, tl.cdiv(numbers, CHUNK), 0)
-    first, second = _total(first_in, slot, count, BLOCKS), _total(second_in, slot, count, BLOCKS)
-    third = _whole(third_in, slot, count, KIND, BLOCKS)
-    return exists, numbers, first, second, third
+    return exists, numbers, slot, tl.where(exists, tl.cdiv(numbers, CHUNK), 0)
 
 
 @triton.jit
-def _total(sums, slot, count, BLOCKS: tl.constexpr):
+def total_of(sums, slot, count, BLOCKS: tl.constexpr):
     """The sums of `count` chunks from `slot` on, summed as numbers are; up to 2^36 numbers."""
     lane = tl.arange(0, LANES)[None, :]
     outer = tl.zeros((BLOCKS, LANES), tl.float64)
@@ -186,7 +182,7 @@ def _total(sums, slot, count, BLOCKS: tl.constexpr):
 
 
 @triton.jit
-def _whole(numbers, slot, count, KIND: tl.constexpr, BLOCKS: tl.constexpr):
+def whole_of(numbers, slot, count, KIND: tl.constexpr, BLOCKS: tl.constexpr):
     lane = tl.arange(0, LANES)[None, :]
     total = tl.zeros((BLOCKS, LANES), tl.int32)
     for step in range(tl.cdiv(tl.max(count), LANES)):

@@ -69,13 +69,13 @@ def decode_own(payload: Tensor, digits: int, table: Tensor, scale: Tensor, x: Te
 def _scales(table, num, steps, num_scales, first, second, third, scale_bits, limits, CLIPPED: tl.constexpr,
             CLIP: tl.constexpr, SCALER_IS_LIMIT: tl.constexpr, BLOCKS: tl.constexpr):  # fmt: skip
     block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)
-    exists, numel, total, squares, largest = sums.sums_of(
-        block, table, num, steps, num_scales, first, second, third, sums.MOMENTS, BLOCKS
-    )
+    exists, numel, slot, chunks = sums.slots_of(block, table, num, steps, num_scales)
+    largest = sums.whole_of(third, slot, chunks, sums.MOMENTS, BLOCKS)
     bits, limit = largest, tl.full((BLOCKS,), INF, tl.float32)
     if CLIPPED:
         count = tl.maximum(numel, 1).to(tl.float64)
-        mean, square = total / count, squares / count
+        mean = sums.total_of(first, slot, chunks, BLOCKS) / count
+        square = sums.total_of(second, slot, chunks, BLOCKS) / count
         variance = square - mean * mean
         sigma = tl.sqrt(tl.maximum(variance, 0.0))
         clip = (tl.full((BLOCKS,), CLIP, tl.float64) * sigma).to(tl.float32)

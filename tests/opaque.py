@@ -54,7 +54,7 @@ class Opaque(Tensor):
         made.inside = inside
         return made  # type: ignore[no-any-return]
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     def data_ptr(self) -> int:
         return self.inside.data_ptr()
@@ -66,7 +66,9 @@ class Opaque(Tensor):
         return _here().read("numpy", self.inside.numpy)
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         raise AssertionError(f"{func} on a tensor of the device, outside of `on_device`")
 
 

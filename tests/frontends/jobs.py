@@ -82,7 +82,7 @@ def fsdp2(codec: str, folder: Path, steps: int, stop: int | None) -> dict[str, A
     class Classifier(LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.net = net()
+            self.net: Any = net()
 
         def configure_model(self) -> None:
             for part in (self.net[0], self.net[2], self.net):

@@ -154,7 +154,7 @@ def _half(lanes, ROWS: tl.constexpr, HALF: tl.constexpr):
 
 @triton.jit
 def slots_of(block_index, table, num, steps, num_scales):
-    """Of blocks by the index of their scale: are there such, how many numbers, their first slot, and slots."""
+    """Of blocks by the index of their scale: are there such, how many numbers, their first slot, slots."""
     own = lanes.place_of(block_index, table + 3, num, steps, 6)
     numel, row = tl.load(table + own * 6 + 1), tl.load(table + own * 6 + 2) * ROW
     scale, block = tl.load(table + own * 6 + 3), tl.load(table + own * 6 + 4)

@@ -92,8 +92,8 @@ class Cell:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Cell:
-        more = record.get("busy", False), record.get("latency")
-        return cls(record["model"], record["rate"], record["workers"], *more)
+        required = record["model"], record["rate"], record["workers"]
+        return cls(*required, record.get("busy", False), record.get("latency"))
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class ZeroOneAdam(ExchangingAdam):
                 raise PlanError(f"ZeroOneAdam: {name}={value} must be a number of steps, at least 1")
         self.counts = counts
         self.var_interval, self.var_updates = 1, 0
-        self.local_interval, self.localnum_steps = 1, 0
+        self.local_interval, self.local_steps_taken = 1, 0
         self.rates: list[float] = []  # of the local steps since the last exchange, summed up: by group
         options = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
         super().__init__(model, params, options, process_group, seed, group)
@@ -79,9 +79,9 @@ class ZeroOneAdam(ExchangingAdam):
             self._local_step(gradient)
             if number % self.local_interval == 0:
                 self._meet()
-            self.localnum_steps += 1
-            if self.localnum_steps == self.counts["local_step_scaler"]:
-                self.localnum_steps = 0
+            self.local_steps_taken += 1
+            if self.local_steps_taken == self.counts["local_step_scaler"]:
+                self.local_steps_taken = 0
                 self.local_interval = min(self.counts["local_step_clipper"], 2 * self.local_interval)
             return
         exact = number % self.var_interval == 0
@@ -137,7 +137,7 @@ class ZeroOneAdam(ExchangingAdam):
 
     def _counters(self) -> dict[str, float]:
         counted = {"var_interval": self.var_interval, "var_updates": self.var_updates}
-        local = {"local_interval": self.local_interval, "localnum_steps": self.localnum_steps}
+        local = {"local_interval": self.local_interval, "local_steps_taken": self.local_steps_taken}
         return {
             **super()._counters(),
             **counted,
@@ -148,8 +148,8 @@ class ZeroOneAdam(ExchangingAdam):
     def _count(self, counters: dict[str, float]) -> None:
         super()._count(counters)
         self.var_interval, self.var_updates = int(counters["var_interval"]), int(counters["var_updates"])
-        self.local_interval, self.localnum_steps = (
+        self.local_interval, self.local_steps_taken = (
             int(counters["local_interval"]),
-            int(counters["localnum_steps"]),
+            int(counters["local_steps_taken"]),
         )
         self.rates = [counters[f"rates {number}"] for number in range(len(self.param_groups))]

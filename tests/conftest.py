@@ -18,8 +18,8 @@ from thinwire.kernels import Kernels, backends, pick, triton_problem
 NATIVE: list[str | None] = [name for name in backends() if name != "reference"]
 DEFAULT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
-# The examples are the same in every run; `--hypothesis-profile=long` looks for new ones. Only that one makes a
-# failing example smaller: with Triton's interpreter this takes longer than a test may take.
+# The examples are the same in every run; `--hypothesis-profile=long` looks for new ones. Only that one makes
+# a failing example smaller: with Triton's interpreter this takes longer than a test may take.
 AS_FOUND = [phase for phase in Phase if phase is not Phase.shrink]
 settings.register_profile(
     "thinwire", deadline=None, max_examples=25, derandomize=True, print_blob=True, phases=AS_FOUND

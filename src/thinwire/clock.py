@@ -37,11 +37,34 @@ class Event:
     part: int | None = None
 
 
+class DeviceTimes:
+    """On a device the host only launches, and a collective's `wait` returns at once: there seconds are those
+    between two events of the device's stream, added up when both are over, which nobody waits for.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._module = torch.get_device_module(device)
+        self._running: deque[tuple[str, Any, Any]] = deque()  # what the device has not done yet, in order
+
+    def mark(self) -> Any:
+        event = self._module.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def note(self, name: str, start: Any, seconds: dict[str, float]) -> None:
+        """An operation began at a mark and ends here; of many that wait, those that are over are added up."""
+        self._running.append((name, start, self.mark()))
+        if len(self._running) > MANY:
+            self.add_to(seconds)
+
+    def add_to(self, seconds: dict[str, float]) -> None:
+        while self._running and self._running[0][2].query():
+            name, start, end = self._running.popleft()
+            seconds[name] = seconds.get(name, 0.0) + start.elapsed_time(end) / 1e3
+
+
 class Clock:
     """Adds up wall-clock time by operation. While `events` is a list, every operation is noted in it.
-
-    On a device the host only launches, and a collective's `wait` returns at once: there seconds are those
-    between two events of the device's stream, added up when both are over, which nobody waits for.
 
     >>> clock = Clock()
     >>> with clock.time("encode"): pass
@@ -51,37 +74,28 @@ class Clock:
 
     def __init__(self, device: torch.device = HOST) -> None:
         self._seconds = dict.fromkeys(OPERATIONS, 0.0)
-        self._device = device
-        self._running: deque[tuple[str, Any, Any]] = deque()  # what a device has not done yet, in order
+        self._device = None if is_host(device) else DeviceTimes(device)
         self.current = PREPARE
         self.events: list[Event] | None = None
 
     @property
     def seconds(self) -> dict[str, float]:
         """By operation, as far as it is over."""
-        while self._running and self._running[0][2].query():
-            name, start, end = self._running.popleft()
-            self._seconds[name] = self._seconds.get(name, 0.0) + start.elapsed_time(end) / 1e3
+        if self._device is not None:
+            self._device.add_to(self._seconds)
         return self._seconds
-
-    def _event(self) -> Any:
-        event = torch.get_device_module(self._device).Event(enable_timing=True)
-        event.record()
-        return event
 
     @contextlib.contextmanager
     def time(self, name: str, part: int | None = None) -> Iterator[None]:
         self.current = name
-        first = None if is_host(self._device) else self._event()
+        first = None if self._device is None else self._device.mark()
         start = time.perf_counter()
         yield  # after an exception `current` must go on naming this operation
         end = time.perf_counter()
-        if first is None:
+        if self._device is None:
             self._seconds[name] = self._seconds.get(name, 0.0) + end - start
         else:
-            self._running.append((name, first, self._event()))
-            if len(self._running) > MANY:
-                _ = self.seconds
+            self._device.note(name, first, self._seconds)
         if self.events is not None:
             self.events.append(Event(name, start, end, part))
         self.current = PREPARE

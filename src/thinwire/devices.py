@@ -82,9 +82,13 @@ def _largest(x: Tensor) -> Tensor:
 
 
 class StepVerdict(ABC):
-    """Whether all means of a step are finite; `known` is None where only the device knows."""
+    """Whether all means of a step are finite; `known` is None where only the device knows.
+
+    `earlier`: what only the device knew at the end of the step before, and the host knows now.
+    """
 
     known: bool | None
+    earlier: bool | None = None
 
     @abstractmethod
     def select(self, new: Tensor, old: Tensor | float) -> Tensor:
@@ -108,6 +112,7 @@ class HostVerdict(StepVerdict):
 
 
 FINITE: StepVerdict = HostVerdict(True)
+NOT_FINITE: StepVerdict = HostVerdict(False)
 
 
 class DeviceVerdict(StepVerdict):
@@ -115,8 +120,8 @@ class DeviceVerdict(StepVerdict):
 
     known = None
 
-    def __init__(self, finite: Tensor) -> None:
-        self.finite = finite
+    def __init__(self, finite: Tensor, earlier: bool | None = None) -> None:
+        self.finite, self.earlier = finite, earlier
 
     def select(self, new: Tensor, old: Tensor | float) -> Tensor:
         if isinstance(old, Tensor):
@@ -129,7 +134,9 @@ class DeviceVerdict(StepVerdict):
 
 def finite_verdict(x: Tensor) -> StepVerdict:
     """Whether all of these numbers are finite."""
-    return HostVerdict(is_finite(x)) if is_host(x.device) else DeviceVerdict(all_finite(x))
+    if not is_host(x.device):
+        return DeviceVerdict(all_finite(x))
+    return FINITE if is_finite(x) else NOT_FINITE
 
 
 class Judge(ABC):
@@ -154,10 +161,6 @@ class Judge(ABC):
     @abstractmethod
     def end_step(self) -> StepVerdict:
         """The verdict; the next step begins."""
-
-    @abstractmethod
-    def earlier(self) -> bool | None:
-        """Of the step before the one that ended last: what its verdict was, if nobody knew it then."""
 
     def last(self) -> bool | None:
         """Of the step that ended last: what its verdict was, if nobody knew it then. The host waits."""
@@ -192,12 +195,9 @@ class HostJudge(Judge):
             self._spoilt.add(None)
 
     def end_step(self) -> StepVerdict:
-        verdict = HostVerdict(not self._spoilt)
+        verdict = NOT_FINITE if self._spoilt else FINITE
         self._spoilt.clear()
         return verdict
-
-    def earlier(self) -> bool | None:
-        return None
 
 
 class DeviceJudge(Judge):
@@ -212,7 +212,6 @@ class DeviceJudge(Judge):
         self._places: dict[Hashable, list[int]] = {}  # a bucket's slots
         self._taken: Tensor | None = None  # what all ranks agreed on
         self._last: Late | None = None
-        self._before: Late | None = None
 
     def see(self, bucket: Hashable, mean: Tensor) -> None:
         if mean.numel():
@@ -237,17 +236,13 @@ class DeviceJudge(Judge):
 
     def end_step(self) -> StepVerdict:
         finite = self._finite() if self._taken is None else self._taken.view(()) == 0
-        self._before, self._last = self._last, Late(finite)
+        earlier, self._last = self.last(), Late(finite)
         self._places, self._taken, self._used = {}, None, 0
-        return DeviceVerdict(finite)
-
-    def earlier(self) -> bool | None:
-        found, self._before = _read(self._before), None
-        return found
+        return DeviceVerdict(finite, earlier)
 
     def last(self) -> bool | None:
-        found, self._last = _read(self._last), None
-        return found
+        late, self._last = self._last, None
+        return None if late is None else bool(late.read())
 
     def _finite(self) -> Tensor:
         """NaN is the largest of all, and not less than infinity."""
@@ -261,10 +256,6 @@ class DeviceJudge(Judge):
         self._places.setdefault(bucket, []).append(self._used)
         self._used += 1
         return self._slots[self._used - 1]
-
-
-def _read(late: Late | None) -> bool | None:
-    return None if late is None else bool(late.read())
 
 
 def judge_on(device: torch.device) -> Judge:

@@ -160,6 +160,40 @@ def test_every_step_asks_the_same(text: str) -> None:
         assert run.traces[-1].acts == run.traces[-2].acts == run.traces[SPOILT].acts
 
 
+def with_pending(simulation: Simulation, group: Group, device: torch.device) -> tuple[list[Tensor], bool]:
+    """All means if something of an earlier plan is pending when a step is not finite; whether it still is."""
+    place = to_device if device == DEVICE else Tensor.clone
+    back = to_host if device == DEVICE else Tensor.clone
+    kernels = opaque_kernels(pick(CPU)) if device == DEVICE else None
+    engine = Engine(
+        simulation.plan, OpaqueGroup(group) if kernels else group, device, 0, kernels, error_every=0
+    )
+    means = []
+    for step in range(STEPS):
+        if step == SPOILT:
+            engine.pending_residual.put("b", place(torch.linspace(-1, 1, 130)))
+        x = place(gradients(step, group.rank, True))
+        engine.exchange(Bucket(x, simulation.layouts[0]))
+        engine.end_step()
+        means.append(back(x))
+    return means, bool(engine.pending_residual)
+
+
+@pytest.mark.parametrize("text", ["terngrad", "sign"])
+def test_what_is_pending_joins_again_behind_a_step_that_is_not_finite(text: str) -> None:
+    simulation = Simulation(text, SPECS, WORLD)
+
+    def on_a_device(group: Group) -> tuple[list[Tensor], bool]:
+        with on_device():
+            return with_pending(simulation, group, DEVICE)
+
+    expected = run_ranks(WORLD, lambda group: with_pending(simulation, group, CPU))
+    for (host, owed), (device, owes) in zip(expected, run_ranks(WORLD, on_a_device), strict=True):
+        assert all(same(a, b) for a, b in zip(host, device, strict=True))
+        assert not owed
+        assert not owes
+
+
 @pytest.mark.parametrize("text", WAITING)
 def test_what_is_said_to_wait_waits(text: str) -> None:
     """So that the list in docs/gpu.md stays true."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -22,20 +24,13 @@ def note(what: str) -> None:
 
 
 def test_exchanges_come_behind_gradients_and_before_who_reads_means() -> None:
-    """Two exchanges on a worker's thread, queued before the first of them has begun."""
-    side, worker, marks = SideStream(DEVICE), Worker(lambda error: error), []
+    """Two exchanges on a worker's thread; what is called behind them is called on their stream."""
+    worker = Worker(lambda error: error, stream=SideStream.on(DEVICE))
     for number in range(2):
         note(f"gradients {number}")
-        ready = side.mark()
-
-        def job(number: int = number, ready: object = ready) -> None:
-            with side.behind(ready):
-                note(f"exchange {number}")
-                marks.append(side.mark())
-
-        worker.submit(job, lambda: None)
+        worker.submit(partial(note, f"exchange {number}"), partial(note, f"future {number}"))
     worker.close()
-    side.follow(marks[-1])
+    worker.follow()
     note("optimizer")
     log = DeviceModule.log
     on_side = [what for stream, what in log if stream != CALLER]
@@ -43,8 +38,8 @@ def test_exchanges_come_behind_gradients_and_before_who_reads_means() -> None:
     recorded = [what.split()[1] for what in on_caller if what.startswith("record")]
     done = [what.split()[1] for what in on_side if what.startswith("record")]
     assert on_side == [
-        f"wait {recorded[0]}", "exchange 0", f"record {done[0]}",
-        f"wait {recorded[1]}", "exchange 1", f"record {done[1]}",
+        f"wait {recorded[0]}", "exchange 0", f"record {done[0]}", "future 0",
+        f"wait {recorded[1]}", "exchange 1", f"record {done[1]}", "future 1",
     ]  # fmt: skip
     assert len({stream for stream, _ in log}) == 2, "buffers are used again: one stream has all exchanges"
     assert on_caller == [
@@ -53,9 +48,14 @@ def test_exchanges_come_behind_gradients_and_before_who_reads_means() -> None:
     ]  # fmt: skip
 
 
-def test_on_a_cpu_nothing_is_marked() -> None:
-    side = SideStream(torch.device("cpu"))
-    assert side.mark() is None
-    with side.behind(None):
-        side.follow(None)
-    assert DeviceModule.log == []
+def test_who_waits_for_a_job_comes_behind_it() -> None:
+    worker = Worker(lambda error: error, stream=SideStream.on(DEVICE))
+    worker.call(partial(note, "a state"))
+    worker.close()
+    (side, recorded), (caller, waited) = DeviceModule.log[-2:]
+    assert (caller, waited) == (CALLER, recorded.replace("record", "wait"))
+    assert side != CALLER
+
+
+def test_a_cpu_has_no_stream() -> None:
+    assert SideStream.on(torch.device("cpu")) is None

@@ -18,6 +18,8 @@ REFERENCE = backends()["reference"].ternary
 WORLDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 100, 128, 1000)
 EVERYTHING = [(kind, size, gap) for kind in KINDS for size, gap in ((1, 0), (33, 1), (161, 0))]
 EVERY_SIZE = [("normal", size, size % 3) for size in SIZES]
+NOT_FROM_THE_START = [("normal", 1009, 0), ("normal", 0, 64), ("nan", 128, 64), ("denormals", 160, 7)]
+LAST_IS_EMPTY = [("nan and inf", 2049, 0), ("normal", 5003, 0), ("normal", 0, 0)]
 
 
 def measured(
@@ -54,6 +56,7 @@ def random_trits(num_payloads: int, granules: int, digits: int, seed: int) -> tu
 @example(make_lane(EVERYTHING, 0, 32, 5), 2.5, True)
 @example(make_lane(EVERY_SIZE, 0, 0, 4), 2.5, False)
 @example(make_lane(EVERY_SIZE, 0, 2048, 5), float("inf"), False)
+@example(make_lane(NOT_FROM_THE_START, 297, 64, 4), 2.5, True)
 def test_scales_are_the_reference_bit_for_bit(
     compared: Kernels, lane: Lane, clip: float, scaler_is_bound: bool
 ) -> None:
@@ -78,6 +81,8 @@ def assert_coded_alike(native: Kernels, lane: Lane, scale: Tensor, bounds: Tenso
 @example(make_lane(EVERYTHING, 0, 32, 4), 2.5, True, 1.0)
 @example(make_lane(EVERY_SIZE, 0, 0, 5), 2.5, False, 1.0)
 @example(make_lane(EVERY_SIZE, 0, 0, 4), float("inf"), False, 1.0)
+@example(make_lane(NOT_FROM_THE_START, 297, 64, 4), 2.5, True, 1.0)
+@example(make_lane(LAST_IS_EMPTY, 0, 0, 4), float("inf"), False, 1.0)
 def test_encoding_and_decoding_are_the_reference_bit_for_bit(
     compared: Kernels, lane: Lane, clip: float, scaler_is_bound: bool, share: float
 ) -> None:
@@ -100,6 +105,7 @@ def test_parts_of_tensors_are_the_reference_bit_for_bit(compared: Kernels, lane:
 @given(lane=parts, world=st.sampled_from(WORLDS), num_shards=st.integers(1, 9), seed=st.integers(0, 2**31))
 @example(make_lane(EVERY_SIZE, 0, 0, 5), 4, 4, 0)
 @example(make_lane(EVERY_SIZE, 0, 64, 4, start=96), 3, 5, 0)
+@example(make_lane(NOT_FROM_THE_START, 297, 64, 4, start=32), 3, 2, 1)
 def test_decoding_sums_is_the_reference_bit_for_bit(
     compared: Kernels, lane: Lane, world: int, num_shards: int, seed: int
 ) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from thinwire.codecs.coder import Context, GatherPacker, Packer, Part
-from thinwire.devices import HOST, int_words, quotient, sent
+from thinwire.devices import HOST, quotient, sent
 from thinwire.errors import CodecError, PlanError
 from thinwire.kernels.base import SumKernels
 from thinwire.kernels.sizes import ROW, digits_per_word
@@ -151,7 +151,8 @@ class Rows:
         if rounding != RANDOM:
             return torch.empty(0, dtype=torch.int32, device=self.device)
         words = [word for segment in self.segments for word in key.words(segment.name)]
-        return int_words(words, self.device)
+        made = torch.tensor(words, dtype=torch.int64).to(torch.int32)
+        return made if self.device == HOST else sent(made, self.device)
 
 
 def read_block(text: str) -> int:
@@ -281,6 +282,10 @@ class SharedPacker(Packer):
             else torch.full((self.rows.num_scales,), levels.fixed_scale or 0.0, device=context.device)
         )
         self.zero = levels.top * context.world
+        self._top, self._sum, self._own = (  # divisors on the device: see `devices.quotient`
+            torch.full((), by, dtype=torch.float32, device=context.device)
+            for by in (levels.top, levels.gain * self.zero, levels.gain * levels.top)
+        )
         self.sum_digits = digits_per_word(2 * self.zero + 1)
 
     def parts(self, count: int) -> list[Part]:
@@ -310,7 +315,7 @@ class SharedPacker(Packer):
 
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         scales = shared.view(torch.float32) if self.fixed_scales is None else self.fixed_scales
-        self.levels.draw(x, quotient(scales, self.levels.top), key, payload)
+        self.levels.draw(x, scales / self._top, key, payload)
 
     def merged_bytes(self, num_granules: int) -> int:
         return -(-num_granules * self.rows.granule_rows // self.sum_digits) * ROW * 4
@@ -323,14 +328,14 @@ class SharedPacker(Packer):
         rows_per_shard = -(-self.num_granules // shards) * self.rows.granule_rows
         words = sums.reshape(-1).view(torch.int32)
         scales = shared.view(torch.float32) if self.fixed_scales is None else self.fixed_scales
-        steps = quotient(scales, self.levels.gain * self.zero)
+        steps = scales / self._sum
         self.levels.kernels.decode_sum(
             words, shards, rows_per_shard, self.zero, self.sum_digits, self.rows.table, steps, x
         )
 
     def decode_local(self, payload: Tensor, shared: Tensor, x: Tensor) -> None:
         scales = shared.view(torch.float32) if self.fixed_scales is None else self.fixed_scales
-        steps = quotient(scales, self.levels.gain * self.levels.top)
+        steps = scales / self._own
         self.levels.decode_local(payload.unsqueeze(0), steps.view(1, -1), x)
 
 

@@ -57,7 +57,8 @@ class DriftCheck:
 
     def check(self, step: int, shadowing: bool = False) -> None:
         """Collective, after step number `step`; does nothing in most of them."""
-        self._hear()
+        if self._sent is not None:
+            self._hear(*self._sent)
         if self.group.size == 1 or self.every == 0 or step % self.every:
             return
         tensors = [(name, tensor) for name, ref in self._named if (tensor := ref()) is not None]
@@ -85,11 +86,9 @@ class DriftCheck:
         self.group.all_gather(mine.view(torch.uint8), everyone.view(torch.uint8)).wait()
         self._sent = step, tensors, Late(everyone)
 
-    def _hear(self) -> None:
+    def _hear(self, step: int, tensors: Sequence[tuple[str, Tensor]], late: Late) -> None:
         """What was sent in the step before."""
-        if self._sent is None:
-            return
-        (step, tensors, late), self._sent = self._sent, None
+        self._sent = None
         found = torch.tensor(late.read(), dtype=torch.int64)
         if not bool(found[:, -1].any()) and not bool((found == found[0]).all()):
             self._act(step, tensors, found[:, :-1])

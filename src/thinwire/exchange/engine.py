@@ -186,6 +186,8 @@ class Engine:
         finite is one that GradScaler skips: nothing of it is applied, so nothing of it may be taken as sent.
         """
         verdict = self._judge.end_step()
+        if verdict.earlier is not None:
+            self._hear(verdict.earlier)  # first: it is about what was cleared before this step
         for feedback in self.feedbacks.values():
             if feedback.state_kinds:
                 feedback.settle(verdict)
@@ -195,19 +197,16 @@ class Engine:
         self._lessons.clear()
         self.step += 1
         self.finite_steps += verdict.known is not False  # a device is believed until its word is here
-        self._hear(self._judge.earlier())
         self._level_decided = False
         self.statistics.steps += 1
 
     def catch_up(self) -> None:
         """Waits for the verdict of the last step, where only the device knows it: before a state is saved."""
-        self._hear(self._judge.earlier())
-        self._hear(self._judge.last())
+        if (finite := self._judge.last()) is not None:
+            self._hear(finite)
 
-    def _hear(self, finite: bool | None) -> None:
+    def _hear(self, finite: bool) -> None:
         """A verdict of a step before, which the device knew first."""
-        if finite is None:
-            return
         self.finite_steps -= not finite
         for feedback in self.feedbacks.values():
             feedback.settled(finite)

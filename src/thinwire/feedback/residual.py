@@ -146,8 +146,11 @@ class PendingResidual(ErrorFeedback):
         pass
 
     def settle(self, verdict: StepVerdict) -> None:
-        if verdict.known is not None:
-            super().settle(verdict)
+        if verdict.known is False or not self._joined:
+            self._joined.clear()
+            return
+        if verdict.known:
+            self.commit()
             return
         for name in self._joined:
             held = self.buffers.committed[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch.distributed as dist
 from torch import Tensor
@@ -49,14 +49,15 @@ class BucketQueue:
         self.auto: AutoSelector | None = None
         self.watch: Callable[[], None] | None = None  # called behind every backward pass
         self._optimizer, self._drift, self._loss_scale = optimizer, drift, loss_scale
-        self._stream = SideStream(engine.context.device)
-        self._done: Any = None  # the stream of exchanges, behind the last of them
         self._whole = WholeGradient()
         self._passing: list[Layout] = []  # of this step, those that went DDP's own way
         self._counted = threading.Event()  # the last step that went so is over for the engine
         self._counted.set()
         clock = engine.clock
-        self.worker = Worker(lambda error: explain(error, clock.current, group), group.close, group.abort)
+        stream = SideStream.on(engine.context.device)
+        self.worker = Worker(
+            lambda error: explain(error, clock.current, group), group.close, group.abort, stream
+        )
 
     @property
     def plan(self) -> Plan:
@@ -90,53 +91,27 @@ class BucketQueue:
         bucket = Bucket(buffer, layout, self._loss_scale() if self._loss_scale else 1.0)
         plan, auto = self.plan, self.auto
         rates = None if self._optimizer.checked and not plan.uses_rates else self._optimizer.rates(plan)
-        ready = self._stream.mark()
         raw = None if auto is None else RawGradients.of(buffer, () if shadowing else views, parameters)
 
         def job() -> None:
-            with self._stream.behind(ready):
-                if news is not None:
-                    self.engine.join(news)
-                if rates:
-                    self.engine.set_rates(rates)
-                if auto is None or raw is None:
-                    self.node.exchange(self.engine, bucket)
-                else:
-                    auto.exchange(bucket, raw)
-                if is_last:
-                    self.node.end_step(self.engine)
-                    self._look_for_drift(shadowing)
-                self._done = self._stream.mark()
-
-        def finish() -> None:
-            with self._stream.behind():
-                done()
+            if news is not None:
+                self.engine.join(news)
+            if rates:
+                self.engine.set_rates(rates)
+            if auto is None or raw is None:
+                self.node.exchange(self.engine, bucket)
+            else:
+                auto.exchange(bucket, raw)
+            if is_last:
+                self.node.end_step(self.engine)
+                self._look_for_drift(shadowing)
 
         if not plan.uses_norm:
-            self.worker.submit(job, finish)
+            self.worker.submit(job, done)
             return
-        self._whole.hold(HeldBucket(bucket, job, finish))
+        self._whole.hold(HeldBucket(bucket, job, done))
         if is_last:
-            self._exchange_whole(ready)
-
-    def follow(self) -> None:
-        """What the current stream is given from now on sees the means of all exchanges that are over."""
-        self._stream.follow(self._done)
-
-    def call(self, job: Callable[[], T]) -> T:
-        """Runs a job in its turn on the stream of exchanges, between what the current stream was given before
-        and what it is given from now on; returns when the host has launched it all."""
-        ready = self._stream.mark()
-
-        def on_stream() -> T:
-            with self._stream.behind(ready):
-                result = job()
-                self._done = self._stream.mark()
-            return result
-
-        result = self.worker.call(on_stream)
-        self.follow()
-        return result
+            self._exchange_whole()
 
     def pass_by(self, parameters: list[Tensor], is_last: bool, shadowing: bool = False) -> None:
         """A bucket went DDP's own way: its bytes are counted, and drift is looked for as ever.
@@ -211,13 +186,12 @@ class BucketQueue:
             self.auto.layouts.append(layout)
         return layout, news
 
-    def _exchange_whole(self, ready: Any) -> None:
+    def _exchange_whole(self) -> None:
         """All buckets of the step are there: their norm is taken before the first of them is encoded."""
         held = self._whole.release()
 
         def measure() -> None:
-            with self._stream.behind(ready):
-                self.engine.set_norm(norm_of(one.bucket for one in held))
+            self.engine.set_norm(norm_of(one.bucket for one in held))
 
         self.worker.submit(measure, lambda: None)
         for one in held:

@@ -146,7 +146,7 @@ class Exchange(Exchanger):
         self._arrived.wait()
         underway, self._underway = self._underway, []
         self.queue.raise_error()
-        self.queue.follow()
+        self.queue.worker.follow()
         for tensors, flat in underway:
             sizes = [tensor.numel() for tensor in tensors.values()]
             for tensor, mean in zip(tensors.values(), torch.split(flat, sizes), strict=True):

@@ -108,7 +108,7 @@ class ShardedCompressor(Exchanger):
             made.equalise(units)
             return made
 
-        return self.queue.call(job)
+        return self.queue.worker.call(job)
 
     def _checked(self, plan: Plan) -> DriftCheck:
         if self._of_model is not None:
@@ -124,7 +124,7 @@ class ShardedCompressor(Exchanger):
 
     def wait(self) -> None:
         """Raises what ended the exchanges; there is nothing to wait for, backward has all its means."""
-        self.queue.call(lambda: None)
+        self.queue.worker.call(lambda: None)
 
     def report(self) -> Report:
         """Bytes, ratio, seconds by stage and errors by layer, so far and on this worker."""
@@ -140,7 +140,7 @@ class ShardedCompressor(Exchanger):
             raise self.fail(error, PREPARE) from None
         self._begin()
         bucket = Bucket(rows, layout, self._scale())
-        self.queue.call(lambda: self.engine.exchange(bucket))
+        self.queue.worker.call(lambda: self.engine.exchange(bucket))
         output.copy_(rows.view(group.size, -1)[group.rank])
         if factor != 1:
             output.mul_(factor)
@@ -160,7 +160,7 @@ class ShardedCompressor(Exchanger):
                 else:
                     weights.gather(meter, row, output.view(world, -1), step, unit.in_backward)
 
-        self.queue.call(job)
+        self.queue.worker.call(job)
 
     def between(self, unit: Unit, output: Tensor) -> None:
         """Between replicas: the mean of this rank's row over them."""
@@ -168,7 +168,7 @@ class ShardedCompressor(Exchanger):
         replicas, dtype = self.replicas, output.dtype
         layout = Layout.packed(unit.chunks(dtype, trainable=True))
         bucket = Bucket(output, layout, self._scale())
-        self.queue.call(lambda: replicas.exchange(bucket))
+        self.queue.worker.call(lambda: replicas.exchange(bucket))
 
     def _layout(self, unit: Unit, rows: Tensor) -> Layout:
         key = unit.name, rows.dtype
@@ -213,7 +213,7 @@ class ShardedCompressor(Exchanger):
             if self.replicas is not None:
                 self.replicas.end_step()
 
-        self.queue.call(job)
+        self.queue.worker.call(job)
 
     def _attach(self, units: Sequence[Unit]) -> None:
         for unit in units:

@@ -7,8 +7,8 @@ import contextlib
 import math
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,39 +22,32 @@ from thinwire.tensors import Layout
 
 
 class SideStream:
-    """The device's stream on which all exchanges run, one behind the other. On a CPU it does nothing.
+    """The device's stream on which all exchanges run, one behind the other. A CPU has none.
 
     Why buffers may be used again: all kernels and collectives of thinwire are given to this one stream by one
     thread, so whatever writes a buffer of `Scratch` comes behind all that read it in the exchange before.
     NCCL's collectives run on a stream of NCCL's own, which waits for this one when they are started, and
     `wait` makes this one wait for them: no kernel behind `wait` sees a buffer before its numbers are there.
-    Gradients come from the caller's stream (`behind` waits for a mark of it), and whoever reads means waits
-    for a mark of this one (`follow`; DDP's future does it by itself).
+    Gradients come from the caller's stream, behind a mark of which the worker runs a job, and whoever reads
+    means waits for a mark of this one (`Worker.follow`; DDP's future does it by itself).
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._module: Any = None if is_host(device) else torch.get_device_module(device)
-        self._stream = None if self._module is None else self._module.Stream(device)
+        self._device, self._module = device, torch.get_device_module(device)
+        self._stream = self._module.Stream(device)
+
+    @classmethod
+    def on(cls, device: torch.device) -> SideStream | None:
+        return None if is_host(device) else cls(device)
 
     def mark(self) -> Any:
         """What the current stream has been given so far."""
-        return None if self._module is None else event_on(self._device)
+        return event_on(self._device)
 
-    def follow(self, mark: Any) -> None:
-        """What the current stream is given next comes behind what was marked; the host does not wait."""
-        if mark is not None:
-            mark.wait()
-
-    @contextmanager
-    def behind(self, mark: Any = None) -> Iterator[None]:
-        """On the stream, behind what was marked."""
-        if self._module is None:
-            yield
-            return
-        with self._module.stream(self._stream):
-            self.follow(mark)
-            yield
+    def current(self) -> AbstractContextManager[Any]:
+        """Meanwhile it is the current stream of this thread."""
+        entered: AbstractContextManager[Any] = self._module.stream(self._stream)
+        return entered
 
 
 @dataclass(frozen=True)
@@ -114,6 +107,8 @@ class Worker:
     until it is stopped and then calls `release`: neither may hold what stops it when it is collected.
     At the end of the process `abort` gets it out of a job: a thread that comes back from native code into
     an interpreter that is no more would take the process down (SIGABRT).
+
+    With a stream, a job runs on it behind all that the current stream was given before the job was queued.
     """
 
     def __init__(
@@ -121,14 +116,17 @@ class Worker:
         explain: Callable[[Exception], Exception],
         release: Act = lambda: None,
         abort: Act = lambda: None,
+        stream: SideStream | None = None,
     ) -> None:
         self.error: Exception | None = None
         self.failed = False  # by a job: being stopped is an error for later jobs, but no failure
         self._explain, self._release, self._abort = explain, release, abort
+        self._stream = stream
+        self._done: Any = None  # a mark of the stream behind the last job
         self._leaving = self._stopping = False
         self._idle = threading.Event()
         self._idle.set()
-        self._jobs: queue.SimpleQueue[tuple[Act, Act] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Act, Act, Any] | None] = queue.SimpleQueue()
         self._ended = False
         self._ending = threading.RLock()  # a job is either queued before the end, or told of it
         self._thread = threading.Thread(target=self._run, name="thinwire", daemon=True)
@@ -137,20 +135,27 @@ class Worker:
 
     def submit(self, job: Act, done: Act) -> None:
         """Queues a job; `done` is called after it, whether it worked, failed or was skipped."""
+        ready = None if self._stream is None else self._stream.mark()
         with self._ending:
             if not self._ended:
-                self._jobs.put((job, done))
+                self._jobs.put((job, done, ready))
                 return
         done()
 
+    def follow(self) -> None:
+        """What the current stream is given next comes behind all jobs that are over; nobody waits here."""
+        if self._done is not None:
+            self._done.wait()
+
     def call(self, job: Callable[[], T]) -> T:
-        """Runs a job in its turn and waits for its result."""
+        """Runs a job in its turn and waits for its result: on a device, until all of it is launched."""
         results: list[T] = []
         finished = threading.Event()
         self.submit(lambda: results.append(job()), finished.set)
         finished.wait()
         if self.error is not None:
             raise self.error
+        self.follow()
         return results[0]
 
     def stop(self) -> None:
@@ -164,19 +169,27 @@ class Worker:
         self._thread.join()
 
     def _run(self) -> None:
+        with contextlib.nullcontext() if self._stream is None else self._stream.current():
+            self._work()
+        self._end()
+
+    def _work(self) -> None:
         while (item := self._jobs.get()) is not None:
-            job, done = item
+            job, done, ready = item
             self._idle.clear()
             try:
                 if self.error is None:
+                    if ready is not None:
+                        ready.wait()
                     job()
+                    if self._stream is not None:
+                        self._done = self._stream.mark()
             except Exception as error:  # every kind: whatever failed, the training thread must hear of it
                 self.error, self.failed = error if self._leaving else self._explain(error), True
             finally:
                 done()
                 self._idle.set()
             del item, job, done  # a finished job must not keep its bucket alive while the thread waits
-        self._end()
 
     def _leave(self) -> None:
         """At the end of the process: nothing of ours may be in native code when the interpreter is gone."""

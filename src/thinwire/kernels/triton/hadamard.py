@@ -50,10 +50,9 @@ def _turn(
 @triton.jit(do_not_specialize=["num", "steps"])
 def _turned(source, target, table, num, steps, keys, factors, FORWARD: tl.constexpr, SIZE: tl.constexpr,
             BLOCKS: tl.constexpr):  # fmt: skip
-    tile = tl.program_id(0)
-    own = lanes.tensor_of(tile, table, num, steps, 2, 6, SIZE * BLOCKS)
+    own, first = lanes.tile_of(tl.program_id(0), table, num, steps, 2, 6, SIZE * BLOCKS)
     there, here = tl.load(table + own * 6), tl.load(table + own * 6 + 2)
-    first = (tile - (here // (SIZE * BLOCKS) + own)).to(tl.int64) * (SIZE * BLOCKS)
+    first *= SIZE * BLOCKS
     left = tl.load(table + own * 6 + 1) - first
     k0, k1 = lanes.key_of(keys, own, True)
     begin, end = (there, here) if FORWARD else (here, there)

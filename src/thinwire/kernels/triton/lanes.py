@@ -26,6 +26,7 @@ NAN_BITS = tl.constexpr(0x7FC00000)
 LARGEST = tl.constexpr(3.4028234663852886e38)
 UNIT24 = tl.constexpr(2.0**-24)
 WHOLE = tl.constexpr(1 << 30)  # rows: more than a tile has
+NONE = tl.constexpr(1 << 40)  # tiles: more than a tensor has
 
 
 def launch(
@@ -63,6 +64,14 @@ def tensor_of(tile, table, num, steps, COLUMN: tl.constexpr, COLUMNS: tl.constex
         first = tl.load(table + middle * COLUMNS + COLUMN) // UNIT + middle
         low, high = tl.where(first <= tile, middle, low), tl.where(first <= tile, high, middle)
     return low
+
+
+@triton.jit
+def tile_of(tile, table, num, steps, COLUMN: tl.constexpr, COLUMNS: tl.constexpr, UNIT: tl.constexpr):
+    """The tensor of a tile, and which of its tiles that is; before the first tensor NONE, behind its end."""
+    own = tensor_of(tile, table, num, steps, COLUMN, COLUMNS, UNIT)
+    first = (tile - (tl.load(table + own * COLUMNS + COLUMN) // UNIT + own)).to(tl.int64)
+    return own, tl.where(first < 0, NONE, first)
 
 
 @triton.jit

@@ -83,10 +83,9 @@ def _norms(table, num, steps, num_scales, first, second, third, scale_bits, L2: 
 @triton.jit(do_not_specialize=["num", "halvings"])
 def _encode(x, table, num, halvings, keys, steps, payload, BITS: tl.constexpr, FIELD_ROWS: tl.constexpr,
             DRAWN: tl.constexpr, GRANULES: tl.constexpr):  # fmt: skip
-    tile = tl.program_id(0)
-    own = lanes.tensor_of(tile, table, num, halvings, 2, 6, FIELD_ROWS * GRANULES)
+    own, first = lanes.tile_of(tl.program_id(0), table, num, halvings, 2, 6, FIELD_ROWS * GRANULES)
     granule = tl.load(table + own * 6 + 2) // FIELD_ROWS
-    first = (tile - (granule // GRANULES + own)).to(tl.int64) * GRANULES
+    first *= GRANULES
     begin = tl.load(table + own * 6) + first * (FIELD_ROWS * ROW)
     left = tl.load(table + own * 6 + 1) - first * (FIELD_ROWS * ROW)
     k0, k1 = lanes.key_of(keys, own, DRAWN)

@@ -114,9 +114,8 @@ def _rounded(magnitude, shift, base, top):
 
 @triton.jit(do_not_specialize=["num", "steps"])
 def _max(x, table, starts, num, steps, most, TILE: tl.constexpr):
-    tile = tl.program_id(0)
-    own = lanes.tensor_of(tile, starts, num, steps, 0, 1, TILE)
-    first = (tile - (tl.load(starts + own) // TILE + own)).to(tl.int64) * TILE
+    own, first = lanes.tile_of(tl.program_id(0), starts, num, steps, 0, 1, TILE)
+    first *= TILE
     begin, left = tl.load(table + own * 2) + first, tl.load(table + own * 2 + 1) - first
     index = tl.arange(0, TILE)
     if (begin % 4 == 0) & (left >= TILE):
@@ -272,10 +271,9 @@ def _value(code, largest, mantissa, BITS: tl.constexpr):
 @triton.jit(do_not_specialize=["num", "steps"])
 def _spoil(x, table, starts, num, steps, flawed, TILE: tl.constexpr):
     """NaN for all numbers of a fit that has a code which says so."""
-    tile = tl.program_id(0)
-    own = lanes.tensor_of(tile, starts, num, steps, 0, 1, TILE)
+    own, first = lanes.tile_of(tl.program_id(0), starts, num, steps, 0, 1, TILE)
     if tl.load(flawed + own) != 0:
-        first = (tile - (tl.load(starts + own) // TILE + own)).to(tl.int64) * TILE
+        first *= TILE
         begin, left = tl.load(table + own * 2) + first, tl.load(table + own * 2 + 1) - first
         index = tl.arange(0, TILE)
         nan = tl.full((TILE,), NAN_BITS, tl.int32).to(tl.float32, bitcast=True)

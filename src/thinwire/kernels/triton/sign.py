@@ -112,9 +112,9 @@ def _granules(x, place, count, granule, even, payload, SLOTS: tl.constexpr, WHOL
 @triton.jit
 def _pack_uneven(x, table, num, steps, tile, payload, GRANULES: tl.constexpr):
     """Granules of tensors whose blocks are no whole granules."""
-    own = lanes.tensor_of(tile, table, num, steps, 2, 6, 32 * GRANULES)
+    own, first = lanes.tile_of(tile, table, num, steps, 2, 6, 32 * GRANULES)
     granule = tl.load(table + own * 6 + 2) // 32
-    first = (tile - (granule // GRANULES + own)).to(tl.int64) * GRANULES
+    first *= GRANULES
     left = tl.load(table + own * 6 + 1) - first * 1024
     begin = x + tl.load(table + own * 6) + first * 1024
     if (tl.load(table + own * 6 + 4) % 1024 != 0) & (left > 0):

@@ -86,11 +86,11 @@ def chunk_of(slot, table, num, steps):
     block = tl.load(table + low * 6 + 4)
     size = tl.where(block == 0, numel, block)
     own = (CHUNK * (slot - scale + 1) - row - 1) // (block + CHUNK)
-    own = tl.where(block == 0, 0, tl.minimum(own, (numel - 1) // tl.maximum(block, 1)))
-    chunk = slot - ((row + own * block) // CHUNK + scale + own)
+    own = tl.where(block == 0, 0, tl.minimum(tl.maximum(own, 0), (numel - 1) // tl.maximum(block, 1)))
+    chunk = slot - ((row + own * block) // CHUNK + scale + own)  # negative before the first tensor
     begin = own * block + chunk * CHUNK
     count = tl.minimum(tl.minimum(own * block + size, numel) - begin, CHUNK)
-    return offset + begin, tl.maximum(count, 0).to(tl.int32), low
+    return offset + begin, tl.where(chunk < 0, 0, tl.maximum(count, 0)).to(tl.int32), low
 
 
 @triton.jit
@@ -160,7 +160,7 @@ def slots_of(block_index, table, num, steps, num_scales):
     scale, block = tl.load(table + own * 6 + 3), tl.load(table + own * 6 + 4)
     inside = block_index - scale
     numbers = tl.minimum(tl.where(block == 0, numel, block), numel - inside * block)
-    exists = (block_index < num_scales) & tl.where(block == 0, inside == 0, numbers > 0)
+    exists = (block_index < num_scales) & tl.where(block == 0, inside == 0, (inside >= 0) & (numbers > 0))
     slot = (row + inside * block) // CHUNK + block_index
     return exists, numbers, slot, tl.where(exists, tl.cdiv(numbers, CHUNK), 0)
 

@@ -95,10 +95,9 @@ def _scales(table, num, steps, num_scales, first, second, third, scale_bits, lim
 @triton.jit(do_not_specialize=["num", "steps"])
 def _encode(x, table, num, steps, keys, scale, limits, payload, DIGITS: tl.constexpr, DRAWN: tl.constexpr,
             GRANULES: tl.constexpr):  # fmt: skip
-    tile = tl.program_id(0)
-    own = lanes.tensor_of(tile, table, num, steps, 2, 6, DIGITS * GRANULES)
+    own, first = lanes.tile_of(tl.program_id(0), table, num, steps, 2, 6, DIGITS * GRANULES)
     granule = tl.load(table + own * 6 + 2) // DIGITS
-    first = (tile - (granule // GRANULES + own)).to(tl.int64) * GRANULES
+    first *= GRANULES
     begin = tl.load(table + own * 6) + first * DIGITS * ROW
     left = tl.load(table + own * 6 + 1) - first * DIGITS * ROW
     k0, k1 = lanes.key_of(keys, own, DRAWN)

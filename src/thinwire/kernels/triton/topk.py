@@ -285,11 +285,10 @@ def _unpack_marks(high, marks, low, chunk, size, k, low_bits, out, group, BITS: 
 @triton.jit(do_not_specialize=["num", "steps", "num_values", "num_payloads"])
 def _scatter(x, table, num, steps, places, values, num_values, num_payloads, factor, TILE: tl.constexpr):
     """A program owns a tile of a run: 0, then the values of all payloads in their order."""
-    tile = tl.program_id(0)
-    run = lanes.tensor_of(tile, table, num, steps, 0, 9, TILE)
+    run, first = lanes.tile_of(tl.program_id(0), table, num, steps, 0, 9, TILE)
     row = table + run * 9
     offset, group = tl.load(row), tl.load(row + 8)
-    first = (tile - (offset // TILE + run)).to(tl.int64) * TILE
+    first *= TILE
     numel = tl.load(row + 1) * tl.load(row + 2) * group
     index = first + tl.arange(0, TILE)
     tl.store(x + offset + index, tl.zeros((TILE,), tl.float32), mask=index < numel)

@@ -66,10 +66,8 @@ def power(exponent, BASE: tl.constexpr, MOST: tl.constexpr):
 @triton.jit
 def rows_of(table, num, halvings, ROWS: tl.constexpr):
     """The tensor of this program, the first of its rows there (int64), and its rows from that one on."""
-    tile = tl.program_id(0)
-    own = lanes.tensor_of(tile, table, num, halvings, 2, 6, ROWS)
-    begin = tl.load(table + own * 6 + 2) // ROWS + own
-    return own, (tile - begin).to(tl.int64) * ROWS, tl.arange(0, ROWS)
+    own, first = lanes.tile_of(tl.program_id(0), table, num, halvings, 2, 6, ROWS)
+    return own, first * ROWS, tl.arange(0, ROWS)
 
 
 @triton.jit

@@ -78,7 +78,10 @@ def undisturbed() -> tuple[set[str], float, float]:
 def outcome(training: subprocess.Popen[str]) -> set[str]:
     """The parameters that the ranks ended with."""
     text, _ = training.communicate(timeout=SECONDS)
-    return set(re.findall(r"parameters ([0-9a-f]{16})", text)) if training.returncode == 0 else {"failed"}
+    if training.returncode != 0:
+        print(text[-4000:], file=sys.stderr)
+        return {"failed"}
+    return set(re.findall(r"parameters ([0-9a-f]{16})", text))
 
 
 def disturbed(number: int, first_s: float, last_s: float, seed: int) -> dict[str, Any]:
@@ -140,13 +143,14 @@ def hit(process: int) -> bool:
 def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--count", type=int, default=20)
+    asked.add_argument("--first", type=int, default=0, help="number of the first kill, to repeat one")
     asked.add_argument("--seed", type=int, default=0)
     asked.add_argument("--record", type=Path, default=RECORD)
     given = asked.parse_args()
     straight, first_s, last_s = undisturbed()
     print(f"undisturbed: {straight}, processes after {first_s:.1f} s, last checkpoint after {last_s:.1f} s")
     wrong = 0
-    for number in range(given.count):
+    for number in range(given.first, given.first + given.count):
         found = disturbed(number, first_s, last_s, given.seed)
         found["same_bits"] = found["killed"] and set(found["ended"]) == straight
         wrong += not found["same_bits"]

@@ -54,6 +54,15 @@ class AcceleratorCompression:
         accelerator.ddp_handler = hooked(accelerator.ddp_handler, self.attach)
         accelerator.register_save_state_pre_hook(self._save)
         accelerator.register_load_state_pre_hook(self._load)
+        end_training = accelerator.end_training
+
+        def closing() -> None:
+            """The compressor ends before the accelerator destroys the process group."""
+            if self.compressor is not None:
+                self.compressor.close()
+            end_training()
+
+        accelerator.end_training = closing
 
     def attach(self, model: nn.Module) -> None:
         """Called by the accelerator with the DDP model that it made."""

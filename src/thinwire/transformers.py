@@ -62,9 +62,12 @@ class TrainerCompression(TrainerCallback):
         trainer.train = remembering
 
     def attach(self, model: nn.Module) -> None:
-        """Called by the Trainer's accelerator with the DDP model that it made."""
+        """Called by the Trainer's accelerator with the DDP model that it made.
+
+        A second `train()` goes on with this model; a Trainer with `model_init` makes and wraps another one.
+        """
         if self.compressor is not None:
-            self.compressor.close()  # the Trainer wraps its model again for another train()
+            self.compressor.close()
         self.compressor = compress_ddp(model, self.codec, **self.options)
 
     def on_train_begin(

@@ -5,8 +5,8 @@
 2 netlab hosts with 2 processes each train `examples/resume_after_kill.py`. After SIGKILL of one rank torchrun
 starts all of them again, and they go on from the last checkpoint. Times are uniform over a run, from the
 first process until the last checkpoint of a run without a kill; one that came too late is tried again. The
-first three kills hit rank 0 while it saves. Every kill is one JSON line of docs/records/kills.jsonl: the
-parameters must be those of the run without a kill.
+first three kills hit rank 0 while it saves, so that half a checkpoint is left. Every kill is one JSON line of
+docs/records/kills.jsonl: the parameters must be those of the run without a kill.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ def undisturbed() -> tuple[set[str], float, float]:
 def outcome(training: subprocess.Popen[str]) -> set[str]:
     """The parameters that the ranks ended with."""
     text, _ = training.communicate(timeout=SECONDS)
-    return set(re.findall(r"parameters ([0-9a-f]{16})", text)) if training.returncode == 0 else {"failed"}
+    if training.returncode != 0:
+        print(text[-4000:], file=sys.stderr)
+        return {"failed"}
+    return set(re.findall(r"parameters ([0-9a-f]{16})", text))
 
 
 def disturbed(number: int, first_s: float, last_s: float, seed: int) -> dict[str, Any]:
@@ -90,8 +93,10 @@ def disturbed(number: int, first_s: float, last_s: float, seed: int) -> dict[str
         begun = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             training = start(Path(folder) / "run.pt")
-            when = None if saving else begun + at_s * (1 - 0.1 * (tried - 1))
-            killed = kill(Path(folder) / "run.pt", training, rank, when)
+            if saving:
+                killed = kill_saving(Path(folder) / "run.pt", training, rank, saves=2 * number)
+            else:
+                killed = kill(Path(folder) / "run.pt", training, rank, begun + at_s * (1 - 0.1 * (tried - 1)))
             killed_s = time.monotonic() - begun
             ended = sorted(outcome(training))
         if killed:
@@ -101,31 +106,51 @@ def disturbed(number: int, first_s: float, last_s: float, seed: int) -> dict[str
     return {**told, **run, "killed": killed, "ended": ended, "seconds": round(time.monotonic() - begun, 1)}
 
 
-def kill(checkpoint: Path, training: subprocess.Popen[str], rank: int, when: float | None) -> bool:
-    """SIGKILL of a rank at a time, or while a checkpoint is being written; whether it was still there."""
+def kill(checkpoint: Path, training: subprocess.Popen[str], rank: int, when: float) -> bool:
+    """SIGKILL of a rank at a time; whether it was still there."""
     while training.poll() is None:
-        ready = checkpoint.with_suffix(".new").exists() if when is None else time.monotonic() >= when
-        victim = ranks_of(checkpoint).get(rank) if ready else None
+        victim = ranks_of(checkpoint).get(rank) if time.monotonic() >= when else None
         if victim is not None:
-            try:
-                os.kill(victim, signal.SIGKILL)
-            except ProcessLookupError:
-                return False
-            return True
-        time.sleep(0 if when is None else 0.01)
+            return hit(victim)
+        time.sleep(0.01)
     return False
+
+
+def kill_saving(checkpoint: Path, training: subprocess.Popen[str], rank: int, saves: int) -> bool:
+    """SIGKILL of a rank while it writes a checkpoint, after so many; whether half a one lies there."""
+    written, seen = checkpoint.with_suffix(".new"), set[int]()
+    while (victim := ranks_of(checkpoint).get(rank)) is None and training.poll() is None:
+        time.sleep(0.01)
+    while training.poll() is None:
+        if checkpoint.exists():
+            seen.add(checkpoint.stat().st_mtime_ns)
+        if len(seen) >= saves and written.exists():
+            was_there = victim is not None and hit(victim)
+            time.sleep(0.1)
+            return was_there and written.exists()
+    return False
+
+
+def hit(process: int) -> bool:
+    """SIGKILL; whether it was there."""
+    try:
+        os.kill(process, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--count", type=int, default=20)
+    asked.add_argument("--first", type=int, default=0, help="number of the first kill, to repeat one")
     asked.add_argument("--seed", type=int, default=0)
     asked.add_argument("--record", type=Path, default=RECORD)
     given = asked.parse_args()
     straight, first_s, last_s = undisturbed()
     print(f"undisturbed: {straight}, processes after {first_s:.1f} s, last checkpoint after {last_s:.1f} s")
     wrong = 0
-    for number in range(given.count):
+    for number in range(given.first, given.first + given.count):
         found = disturbed(number, first_s, last_s, given.seed)
         found["same_bits"] = found["killed"] and set(found["ended"]) == straight
         wrong += not found["same_bits"]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import signal
+import threading
 import time
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 from failing import BETWEEN_STEPS, Met, failure_of, in_backward_of, signalled
-from launch import NewTeam, Team
+from launch import NewTeam, Team, Teams
 from rank import Failure, Leave
 from training import fit, mlp, wrap
 
@@ -42,6 +44,30 @@ def test_after_training(new_team: NewTeam, close: bool, destroy: bool) -> None:
     team.run(train, close, "terngrad")
     assert team.leave(Leave(destroy)) == [0, 0]
     check_silent(team, range(2))
+
+
+def handed_over(static_graph: bool) -> bool:
+    """Whether all buckets that go DDP's own way are handed over by the thread that trains."""
+    threads: list[int] = []
+    with wrap(mlp(), "auto", {"static_graph": static_graph}, quality="exact") as it:
+        assert it.compressor is not None
+        plain = it.compressor.queue.plain
+        start = plain.start
+
+        def noted(bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+            future = start(bucket)
+            future.then(lambda _: threads.append(threading.get_ident()))
+            return future
+
+        plain.start = noted  # type: ignore[method-assign]
+        fit(it.model, 4)
+    return len(threads) >= 4 and set(threads) == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("static_graph", [False, True])
+def test_nothing_of_python_hangs_on_threads_of_gloo(teams: Teams, static_graph: bool) -> None:
+    """One that dropped a Python callback when the interpreter was gone took the process down (SIGABRT)."""
+    assert teams(2).run(handed_over, static_graph) == [True, True]
 
 
 @pytest.mark.parametrize("destroy", [True, False], ids=["destroy", "no destroy"])

@@ -43,8 +43,9 @@ def test_an_accelerator_that_wraps_a_second_model(tmp_path: Path) -> None:
     assert all("wraps a second model: thinwire compresses one" in one for one in said)
 
 
-def test_a_trainer_that_wraps_its_model_again(tmp_path: Path) -> None:
-    assert sayings("trained_twice", tmp_path) == ["4 steps"] * 2
+def test_a_trainer_that_trains_twice(tmp_path: Path) -> None:
+    """Its model keeps its wrapper and its compressor; one that is made anew is wrapped again."""
+    assert sayings("trained_twice", tmp_path) == ["8 steps | 4 steps"] * 2
 
 
 def sayings(job: str, folder: Path) -> list[str]:

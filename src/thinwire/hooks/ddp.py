@@ -57,8 +57,9 @@ def hook(state: Compressor, bucket: GradBucket) -> torch.futures.Future[torch.Te
         state.group.go_outside()
         plain = _plain(state, bucket)
         queue.pass_by(bucket.parameters(), bucket.is_last(), shadowing=not in_backward)
+        if not in_backward or (bucket.is_last() and _waits_within(state)):
+            queue.plain.settle()
         if not in_backward:
-            plain.wait()
             queue.raise_error()
         return plain
     devices: list[int | str | torch.device] = [buffer.device] if buffer.is_cuda else []
@@ -351,11 +352,12 @@ def _raise_after_backward(state: Compressor) -> bool:
     """Queues a callback that runs when all buckets of this backward pass are done; False outside of one.
 
     DDP queues its own callback, which waits for the buckets, after the last of them: hence behind the first
-    callback of ours, and before the one that this queues.
+    callback of ours, which settles those that went DDP's own way, and before the one that this queues.
     """
     engine = torch.autograd.Variable._execution_engine
 
     def behind_ddp() -> None:
+        state.queue.plain.settle()
         model = state.owner()
         if isinstance(model, DistributedDataParallel) and model.find_unused_parameters:
             state.wait()  # now: DDP has a collective of its own to wait for, whose error would come first

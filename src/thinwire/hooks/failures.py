@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from thinwire.clock import COMPARE, CONNECT, NODE, OUTSIDE, ROLL_CALL, TUNE, WEIGHTS
 from thinwire.errors import DriftError, PeerError, PlanError
@@ -98,33 +97,41 @@ _GLANCE_S = 0.05  # between two looks whether all peers are still there
 class PlainAllReduce:
     """All-reduces of DDP's own group, any number of them under way.
 
-    Whoever waits for them listens to the peers too (`wait`).
+    The training thread gives them to DDP (`settle`), the worker's listens to the peers meanwhile (`wait`).
+    Nothing of Python hangs on gloo's threads: one that is a little late when the interpreter is gone takes
+    the process down (SIGABRT).
     """
 
     def __init__(self) -> None:
         self.process_group: dist.ProcessGroup | None = None  # None: the default group
         self.error: RuntimeError | None = None  # what a bucket met there
-        self._underway = 0
+        self._underway: list[tuple[dist.Work, torch.futures.Future[torch.Tensor], torch.Tensor]] = []
         self._changed = threading.Condition()
 
     def start(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """The future always yields the bucket; what went wrong is in `error`."""
-        buffer = bucket.buffer()
+        """The future always yields the bucket, once it is settled; what went wrong is in `error`."""
+        buffer, group = bucket.buffer(), self._group
+        devices: list[int | str | torch.device] = [buffer.device] if buffer.is_cuda else []
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
+        buffer.div_(group.size())
+        work = dist.all_reduce(buffer, group=group, async_op=True)
+        assert work is not None
         with self._changed:
-            self._underway += 1
+            self._underway.append((work, future, buffer))
+        return future
 
-        def received(done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+    def settle(self) -> None:
+        """Waits for the buckets that are under way: before DDP does."""
+        while self._underway:
+            work, future, buffer = self._underway[0]
             try:
-                return done.value()
+                work.wait()
             except RuntimeError as error:
                 self.error = error
-                return buffer
-            finally:
-                with self._changed:
-                    self._underway -= 1
-                    self._changed.notify_all()
-
-        return allreduce_hook(self._group, bucket).then(received)
+            future.set_result(buffer)
+            with self._changed:
+                self._underway.pop(0)
+                self._changed.notify_all()
 
     def wait(self, group: Group) -> None:
         """Until all buckets are there. A peer that will not come ends it: the connections are closed."""

@@ -14,6 +14,7 @@ from thinwire.cli.table import split_codecs
 from thinwire.codecs.catalog import check_codec_names
 from thinwire.errors import LabError
 from thinwire.texts import counted, first_word, rate_or_none
+from thinwire_lab.cli.bars import Bar
 from thinwire_lab.cli.bench_cells import auto, clusters, grid
 from thinwire_lab.cli.options import (
     Hosts,
@@ -44,23 +45,20 @@ def turn_results(
     trace: Path | None = None,
 ) -> Iterator[Row]:
     """The result rows; turns are shown as progress on stderr, a timeline goes to a file."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from thinwire_lab.bench.exchange import Bar, write_trace
+    from thinwire_lab.bench.exchange import Bar as TraceBar
+    from thinwire_lab.bench.exchange import write_trace
     from thinwire_lab.net.workers import run_workers
 
-    with Progress(console=Console(stderr=True), transient=True, disable=quiet) as progress:
-        task = progress.add_task("turns", total=None)
+    with Bar(quiet) as bar:
         for row in run_workers(module, job, network, hosts):
             if row["row"] == "turn":
-                progress.update(task, completed=row["turn"], total=row["of"])
+                bar.tell("turns", row["turn"], row["of"])
             elif row["row"] == "result":
                 yield {key: value for key, value in row.items() if key != "row"} | {
                     "latency": network.latency
                 }
             elif row["row"] == "trace" and trace is not None:
-                write_trace(trace, [Bar(**bar) for bar in row["bars"]])
+                write_trace(trace, [TraceBar(**one) for one in row["bars"]])
 
 
 KERNEL_TABLE = RowTable(
@@ -99,9 +97,10 @@ def kernels(
 
     if backend is not None and backend not in backends():
         raise LabError(f'kernels "{backend}" cannot run here: use one of {", ".join(backends())}')
-    KERNEL_TABLE.show(
-        bench_kernels(split_codecs(codecs), numel, repeats, backend), f"{numel:,} elements", as_json
-    )
+    names = split_codecs(codecs)
+    with Bar(as_json) as bar:
+        rows = bar.over(bench_kernels(names, numel, repeats, backend), "codecs", len(names))
+        KERNEL_TABLE.show(rows, f"{numel:,} elements", as_json)
 
 
 Pipeline = Annotated[
@@ -202,12 +201,14 @@ def memory(
       thinwire bench memory
       thinwire bench memory --hooks "topk:0.01,topk:0.01 @ feedback=residual:undo=off"
     """
-    from thinwire_lab.bench.micro import bench_memory
+    from thinwire_lab.bench.micro import BASE, bench_memory
     from thinwire_lab.bench.step import check_hooks
 
     names = split_codecs(hooks)
     check_hooks(names)
-    MEMORY_TABLE.show(bench_memory(names), "29 M parameters, 2 workers", as_json)
+    with Bar(as_json) as bar:
+        rows = bar.over(bench_memory(names), "hooks", len({BASE, *names}))
+        MEMORY_TABLE.show(rows, "29 M parameters, 2 workers", as_json)
 
 
 def digests(
@@ -235,14 +236,17 @@ def digests(
     from thinwire_lab.bench.digests import WORLDS, cases
     from thinwire_lab.bench.digests import digests as found
 
-    rows = (asdict(digest) for digest in found(names or cases(), backend))
+    texts = names or cases()
+    rows = (asdict(digest) for digest in found(texts, backend))
     if as_json:
         print_json_rows(rows)
         return
     ranks = [(counted(world, "rank"), partial(_digest_at, index)) for index, world in enumerate(WORLDS)]
     table = RowTable([("codec", lambda r: r[0]["codec"]), *ranks])
     by_codec = zip(*[iter(rows)] * len(WORLDS), strict=True)
-    table.show(by_codec, "digests; ! marks a run that resumed with other bits", as_json=False)
+    with Bar(quiet=False) as bar:
+        shown = bar.over(by_codec, "codecs", len(texts))
+        table.show(shown, "digests; ! marks a run that resumed with other bits", as_json=False)
 
 
 def _digest_at(index: int, rows: Sequence[dict[str, Any]]) -> str:

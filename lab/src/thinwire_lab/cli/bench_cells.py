@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 
 from thinwire.cli.table import split_codecs
 from thinwire.texts import counted, rate_or_none
+from thinwire_lab.cli.bars import Bar
 from thinwire_lab.cli.options import Json, Latency, RowTable
 
 if TYPE_CHECKING:
@@ -25,32 +27,28 @@ def whole_numbers(option: str, text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-class CellProgress:
-    """Which cell is running, and how far it is, on stderr."""
+class CellProgress(Bar):
+    """Which cell is running, and how far all of them are."""
 
-    def __init__(self, num_cells: int, quiet: bool) -> None:
-        from rich.console import Console
-        from rich.progress import Progress
-
-        self._bars = Progress(console=Console(stderr=True), transient=True, disable=quiet)
-        self._task = self._bars.add_task("cells", total=None)
-        self._num_cells, self._seen = num_cells, list[str]()
-
-    def __enter__(self) -> CellProgress:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
+    def __init__(self, cells: Sequence[Cell], quiet: bool) -> None:
+        super().__init__(quiet)
+        self._cells = list(cells)
 
     def told(self, cell: Cell, row: dict[str, Any]) -> None:
-        if cell.name not in self._seen:
-            self._seen.append(cell.name)
-        title = f"cell {len(self._seen)} of {self._num_cells}: {cell.name}"
-        if row["row"] == "turn":
-            self._bars.update(self._task, description=title, completed=row["turn"], total=row["of"])
-        else:
-            self._bars.update(self._task, description=f"{title}, measuring inputs", total=None)
+        place, turns = self._cells.index(cell), row["row"] == "turn"
+        title = f"cell {place + 1} of {len(self._cells)}: {cell.name}" + (
+            "" if turns else ", measuring inputs"
+        )
+        self.tell(title, place + (row["turn"] / row["of"] if turns else 0), len(self._cells))
+
+
+def unrecorded(cells: Sequence[Cell], records: Path, again: bool) -> list[Cell]:
+    """The cells that will be run."""
+    from thinwire_lab.bench.cell import Cell
+    from thinwire_lab.bench.grid import read_records
+
+    known = set() if again else {Cell.of(record) for record in read_records(records)}
+    return [cell for cell in cells if cell not in known]
 
 
 AUTO_TABLE = RowTable(
@@ -111,7 +109,7 @@ def auto(
         wanted = wanted_cells(
             split_codecs(models), limits, whole_numbers("--workers", workers), busy, latency
         )
-        with CellProgress(len(wanted), quiet=as_json) as progress:
+        with CellProgress(unrecorded(wanted, records, again), quiet=as_json) as progress:
             rows = run_auto_cells(wanted, quality, seconds, records, again, progress.told)
             AUTO_TABLE.show(rows, counted(len(wanted), "cell"), as_json)
     typer.echo(write_page(read_records(records), page, records), err=True)
@@ -174,7 +172,8 @@ def grid(
     jobs = _jobs(models, rates, workers, *hooks, batch, seconds, repeats, probe_seconds)
     from thinwire_lab.bench.grid import run_grid
 
-    with CellProgress(len(jobs), quiet=as_json) as progress:
+    missing = unrecorded([cell for cell, _ in jobs], records, again)
+    with CellProgress(missing, quiet=as_json) as progress:
         GRID_TABLE.show(
             run_grid(jobs, records, again, progress.told), f"{counted(len(jobs), 'cell')}", as_json
         )
@@ -226,19 +225,13 @@ def clusters(
       thinwire bench clusters
       thinwire bench clusters --scenarios 200 --first 5000 --records runs/clusters.jsonl
     """
-    from rich.console import Console
-    from rich.progress import track
-
     from thinwire_lab.simulated.scenario import play
     from thinwire_lab.simulated.verdicts import Summary
 
-    console = Console(stderr=True)
     seeds = range(first, first + scenarios)
-    outcomes = [
-        outcome
-        for seed in track(seeds, "scenarios", console=console, transient=True, disable=as_json)
-        for outcome in play(seed)
-    ]
+    with Bar(as_json) as bar:
+        played = bar.over(seeds, "scenarios", scenarios)
+        outcomes = [outcome for seed in played for outcome in play(seed)]
     if records is not None:
         records.parent.mkdir(parents=True, exist_ok=True)
         records.write_text("".join(json.dumps(outcome.to_json()) + "\n" for outcome in outcomes))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thinwire.errors import LabError
+from thinwire_lab.cli.bars import Bar
 from thinwire_lab.cli.options import Data, Json, print_json_rows
-from thinwire_lab.cli.study import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,8 +71,8 @@ def run(
     from thinwire_lab.claims.registry import find_claim, records_folder, run_claim
 
     claim = find_claim(id)
-    with progress_bar(as_json) as tell:
-        judged = run_claim(claim, records_folder(records), data, seeds, tell)
+    with Bar(as_json) as bar:
+        judged = run_claim(claim, records_folder(records), data, seeds, bar.tell)
     if as_json:
         print_json_rows([judged.row()])
         return

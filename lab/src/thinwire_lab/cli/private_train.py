@@ -92,7 +92,14 @@ def _show(row: dict[str, Any]) -> None:
 def progress(quiet: bool) -> Iterator[Tell]:
     """A bar per stage on standard error: step and loss."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskID,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
         TextColumn("{task.description}"),
@@ -100,6 +107,8 @@ def progress(quiet: bool) -> Iterator[Tell]:
         TextColumn("{task.completed:>4.0f}/{task.total:.0f}"),
         TextColumn("{task.fields[news]}"),
         TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), disable=quiet) as bars:
         known: dict[str, TaskID] = {}

@@ -140,7 +140,7 @@ def show_session(session: TrainingSession, as_json: bool, tensorboard: Path | No
 
     from thinwire_lab.run.progress import Live, logged
 
-    with Live(Console(stderr=as_json)) as live, logged(live, tensorboard) as progress:
+    with Live(Console(stderr=as_json), len(session.recipes)) as live, logged(live, tensorboard) as progress:
         record, folder = replace(session, command=command_line()).run(progress)
     show_record(record, folder, as_json)
 

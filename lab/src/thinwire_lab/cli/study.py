@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from thinwire.errors import LabError
+from thinwire_lab.cli.bars import Bar
 from thinwire_lab.cli.options import Data, Json, Out, Picture, Seed, print_json_rows, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from thinwire_lab.study.errors import GradientErrors
-    from thinwire_lab.study.subject import Tell
 
 study = typer.Typer(
     help="Record gradients from training and measure what methods and number formats do to them.",
@@ -60,8 +59,8 @@ def errors(
 
     plan = GradientStudy(read_subjects(tasks, steps, seed), out, data, png, command_line())
     chosen, targets = read_methods(methods), _targets(bits)
-    with progress_bar(json) as tell:
-        findings, folder = plan.errors(chosen, targets, tell)
+    with Bar(json) as bar:
+        findings, folder = plan.errors(chosen, targets, bar.tell)
     if json:
         print_json_rows([row for finding in findings for row in finding.rows()])
         return
@@ -92,8 +91,8 @@ def formats(
     from thinwire_lab.study.subject import read_subjects
 
     plan = GradientStudy(read_subjects(tasks, steps, seed), out, data, command=command_line())
-    with progress_bar(json) as tell:
-        found, folder = plan.formats(tell)
+    with Bar(json) as bar:
+        found, folder = plan.formats(bar.tell)
     if json:
         print_json_rows([error.row() for error in found])
         return
@@ -179,26 +178,6 @@ def _targets(text: str) -> list[float]:
     if not targets or not all(0 < target <= 32 for target in targets):
         raise LabError(f'--bits "{text}" must be numbers above 0 and at most 32, such as 1.6,2,4')
     return list(dict.fromkeys(targets))
-
-
-@contextmanager
-def progress_bar(quiet: bool) -> Iterator[Tell]:
-    """A bar on standard error that says what is being done."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    bars = Progress(console=Console(stderr=True), transient=True, disable=quiet)
-    bar = bars.add_task("starting", total=None)
-
-    def tell(what: str, done: int, of: int) -> None:
-        bars.start()
-        bars.update(bar, description=what, completed=done, total=of)
-
-    try:
-        yield tell
-    finally:
-        if bars.live.is_started:  # stopping what never started prints an empty line
-            bars.stop()
 
 
 def _console() -> Console:

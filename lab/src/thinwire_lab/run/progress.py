@@ -22,6 +22,7 @@ from thinwire_lab.spread import Spread
 if TYPE_CHECKING:
     from rich.console import Console
 
+WINDOW_S = 3600.0  # of the speed that the time left goes by
 SCORES = {"score": "test/score", "test_loss": "test/loss", "bytes": "sent/bytes"}
 
 
@@ -62,9 +63,9 @@ class Silent(Progress):
 
 
 class Live(Progress):
-    """A bar per run on the terminal: step, loss, score and time per step as they change."""
+    """A bar per run on the terminal, with step, loss, score and times; with several runs one for all."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, num_runs: int = 1) -> None:
         from rich import progress
 
         self._console = console
@@ -75,9 +76,14 @@ class Live(Progress):
             progress.TextColumn("{task.completed:>4.0f}/{task.total:.0f}"),
             progress.TextColumn("{task.fields[news]}"),
             progress.TimeElapsedColumn(),
+            progress.TextColumn("left"),
+            progress.TimeRemainingColumn(),
             console=console,
+            speed_estimate_period=WINDOW_S,
         )
-        self._bar = progress.TaskID(0)
+        self._all = self._bars.add_task("all runs", total=num_runs, news="", visible=num_runs > 1)
+        self._num_runs, self._ended, self._ran, self._steps = num_runs, 0, False, 1
+        self._bar = self._all
         self._metric, self._score = "", ""
 
     def __enter__(self) -> Live:
@@ -94,7 +100,7 @@ class Live(Progress):
 
     def begin(self, recipe: Recipe, metric: str, num_steps: int) -> None:
         self._bars.start()
-        self._metric, self._score = metric, ""
+        self._metric, self._score, self._ran, self._steps = metric, "", False, num_steps
         news = f"[dim]starting {counted(recipe.workers, 'worker')} ...[/]"
         label = f"[bold]{recipe.codec}[/], seed {recipe.seed}"
         self._bar = self._bars.add_task(label, total=num_steps, news=news)
@@ -110,6 +116,11 @@ class Live(Progress):
 
     def end(self, outcome: RunOutcome) -> None:
         self._update(None, f"{self._scored()}[dim]{outcome.step_ms:.1f} ms/step[/]")
+        if self._ran:
+            self._ended += 1
+        else:  # it was recorded
+            self._num_runs -= 1
+        self._bars.update(self._all, completed=self._ended, total=self._num_runs)
 
     def _scored(self) -> str:
         return f"{self._metric} {self._score}  " if self._score else ""
@@ -117,6 +128,9 @@ class Live(Progress):
     def _update(self, step: int | None, news: str) -> None:
         values: dict[str, Any] = {} if step is None else {"completed": step}
         self._bars.update(self._bar, news=news, **values)
+        if step is not None:
+            self._ran = True
+            self._bars.update(self._all, completed=self._ended + step / self._steps)
 
 
 @contextmanager

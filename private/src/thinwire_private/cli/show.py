@@ -15,6 +15,7 @@ VariantName = Annotated[
     str, typer.Option("--variant", help="Protocols: ours, or a rung of the ladder (B0, S1, ...).")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON rows instead of a table.")]
+WINDOW_S = 3600.0  # of the speed that the time left goes by
 UNITS = {"B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 TEXTS = ("layer", "operator", "phase", "widths", "kind")
 
@@ -65,7 +66,7 @@ class ProgressOutput:
 
     def __init__(self, quiet: bool) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         self._console = Console(stderr=True)
         columns = (
@@ -73,8 +74,16 @@ class ProgressOutput:
             BarColumn(bar_width=24),
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
             TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
         )
-        self._bars = Progress(*columns, console=self._console, transient=True, disable=quiet)
+        self._bars = Progress(
+            *columns,
+            console=self._console,
+            transient=True,
+            disable=quiet,
+            speed_estimate_period=WINDOW_S,
+        )
         self._task: Any = None
         self._quiet = quiet
 

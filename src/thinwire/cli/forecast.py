@@ -61,6 +61,7 @@ class Asked:
     out: Path | None = None
     local: str | None = None
     steps: int | None = None
+    tokens: float | None = None
 
     @property
     def is_forecast(self) -> bool:
@@ -82,6 +83,8 @@ class Asked:
                 raise LabError(f'there is no {what} "{value}": known are {", ".join(known)}')
         for codec in split_codecs(self.codecs or ""):
             check_codec_names(codec)
+        if self.local is None and (self.steps is not None or self.tokens is not None):
+            raise LabError("--steps and --tokens are the length of a run with local steps: give --local too")
 
     def setting(self) -> Setting:
         from thinwire.perf.forecast import Setting
@@ -95,11 +98,13 @@ class Asked:
 
     def asked_codecs(self) -> tuple[str, ...]:
         """Dense is always among them: it is what the others are set against."""
+        from thinwire.perf import local_steps
         from thinwire.perf.forecast import DENSE
         from thinwire.perf.sweep import CODECS
 
         given = split_codecs(self.codecs or "")
-        return CODECS if not given else tuple(dict.fromkeys((DENSE, *given)))
+        usual = CODECS if self.local is None else local_steps.CODECS
+        return usual if not given else tuple(dict.fromkeys((DENSE, *given)))
 
     def ways(self) -> tuple[str, ...]:
         return WAYS[1:] if self.way in (None, "best") else (str(self.way),)
@@ -135,10 +140,12 @@ def print_forecast(asked: Asked, as_json: bool) -> None:
     asked.check()  # names that are misspelt cost no torch
     from thinwire.perf.sweep import compare, node_counts, over_nodes, paying_range
 
-    setting, codecs, ways = asked.setting(), asked.asked_codecs(), asked.ways()
     if asked.local is not None:
-        _print_local(asked, setting, codecs, as_json)
+        from thinwire.cli.local import print_local
+
+        print_local(asked, as_json)
         return
+    setting, codecs, ways = asked.setting(), asked.asked_codecs(), asked.ways()
     rows = compare(codecs, setting, ways)
     nodes = over_nodes(codecs, setting, node_counts(setting), ways)
     ranges = {codec: paying_range(codec, nodes) for codec in codecs}
@@ -149,38 +156,6 @@ def print_forecast(asked: Asked, as_json: bool) -> None:
     _print_headline(setting, rows, ranges)
     if asked.sweep is not None:
         _print_sweep(asked, setting, codecs, rows, ranges, nodes)
-
-
-def _print_local(asked: Asked, setting: Setting, codecs: Sequence[str], as_json: bool) -> None:
-    """Local steps: the mean step of a round, and the whole run if its length is known."""
-    from thinwire.perf.local_steps import local_forecasts, read_everys
-
-    found = local_forecasts(codecs, read_everys(str(asked.local)), setting, asked.ways())
-    plain, cells = found[0].step_s, []
-    for one in found:
-        row = {
-            "codec": one.codec,
-            "every": one.every,
-            "step_ms": 1e3 * one.step_s,
-            "speedup_vs_ddp": plain / one.step_s,
-            "bytes_per_worker": one.sent_bytes,
-            "hours": None if asked.steps is None else asked.steps * one.step_s / 3600,
-        }
-        if as_json:
-            print(json.dumps(row))
-        way = "every step (DDP)" if one.every == 1 else f"every {one.every} steps"
-        hours = [] if asked.steps is None else [f"{asked.steps * one.step_s / 3600:,.2f}"]
-        times = [f"{1e3 * one.step_s:,.1f}", f"{plain / one.step_s:.2f}x", f"{one.sent_bytes / 1e6:,.3f}"]
-        cells.append((one.codec, way, *times, *hours))
-    if as_json:
-        return
-    heads = ("codec", "exchange", "step ms", "speed-up", "MB a step", *(["hours"] if asked.steps else []))
-    print(_title(setting))
-    print(format_table(heads, cells))
-    print(
-        "the mean step of a round at equal tokens; a forecast of time: more local steps learn a little less"
-    )
-    print("from each token, and how much less depends on the run (docs/how-to/local-steps.md)")
 
 
 def _swept(
@@ -238,7 +213,7 @@ def _json_row(row: Row, pays: Range) -> dict[str, Any]:
     }
 
 
-def _title(setting: Setting, sweep: str | None = None) -> str:
+def heading(setting: Setting, sweep: str | None = None) -> str:
     """What was asked; without what a sweep goes over."""
     network, topology = setting.network, setting.topology
     inside = f" of {counted(topology.gpus, 'GPU')} on {topology.intra.name}" if topology.gpus > 1 else ""
@@ -271,7 +246,7 @@ def _sources(setting: Setting, rows: Sequence[Row]) -> list[str]:
 def _print_headline(setting: Setting, rows: list[Row], ranges: dict[str, Range]) -> None:
     from thinwire.perf.sweep import headline
 
-    print(_title(setting))
+    print(heading(setting))
     print(format_table(*headline(rows, ranges)))
     for line in _notes(rows):
         print(line)
@@ -314,10 +289,10 @@ def _print_sweep(
         print("curves are drawn by thinwire's lab, which is not installed: run make setup in a clone")
         return
     stem = f"plan-{setting.network.name.replace(':', '-')}-{asked.sweep}"
-    title = f"{_title(setting, asked.sweep)}, {setting.speeds.device.name}: a forecast"
+    title = f"{heading(setting, asked.sweep)}, {setting.speeds.device.name}: a forecast"
     words = ["A forecast, not a measurement.", *_notes(rows)]
     made = Curves(
-        title, _title(setting), words, headline(rows, ranges), points, x_name, _sources(setting, rows)
+        title, heading(setting), words, headline(rows, ranges), points, x_name, _sources(setting, rows)
     )
     for write in writers:
         write(asked.out or Path(), stem, made)

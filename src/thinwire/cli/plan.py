@@ -26,7 +26,7 @@ EXAMPLES = """examples:
   thinwire plan resnet50 --nodes 128 --gpus 4 --link 1gbit --intra pcie
   thinwire plan bert-large --nodes 16 --gpus 8 --link ib100 --intra nvlink3 --device a100 --json
   thinwire plan vgg-a --nodes 8 --sweep link --out curves
-  thinwire plan gpt2-medium --nodes 8 --link 100mbit --local 10,30,100 --steps 20000
+  thinwire plan gpt2-medium --nodes 8 --link 100mbit --local 10,30 --tokens 2e9
   thinwire plan my_nets:build --nodes 4 --codecs "terngrad,topk:0.01" --examples-per-s 900
 
 Where the lab is installed, "alexnet" is its small one (32x32 pictures) where tensors are shown, and the
@@ -82,6 +82,7 @@ def parser() -> argparse.ArgumentParser:
         help="local steps (tw.DiLoCo): exchange every 10,30 steps beside every step, quickest first",
     )
     add("--steps", type=_at_least_one, help="with --local: steps of the run, for its length in hours")
+    add("--tokens", type=float, help="with --local: tokens of the run instead, of all workers, as in 2e9")
     return made
 
 

@@ -52,6 +52,7 @@ class Network:
     example: str = "image"
     utilisation: float = 0.25
     source: str = ""
+    tokens: int = 0  # of an example, if it has tokens
 
     def __post_init__(self) -> None:
         if not self.layers:

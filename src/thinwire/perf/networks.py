@@ -39,7 +39,14 @@ def read_module(module: Any, example: Any, name: str, batch: int = 32) -> Networ
         for spec in model.specs
     )
     told = "uses counted on an example" if example is not None else "no example: each weight counts once"
-    return Network(name, layers, batch, "example", UTILISATION, told)
+    return Network(name, layers, batch, "example", UTILISATION, told, _tokens(example))
+
+
+def _tokens(example: Any) -> int:
+    """Of one example: whole numbers in rows are tokens, anything else is not."""
+    first = example[0] if isinstance(example, tuple) else example
+    is_tokens = isinstance(first, Tensor) and first.dim() == 2 and not first.is_floating_point()
+    return first.shape[1] if is_tokens else 0
 
 
 def _uses(module: nn.Module, example: Any) -> dict[str, int]:
@@ -200,7 +207,7 @@ def bert_large() -> Network:
         [Layer("read_out.bias", (30522,))],
         weighted("next_sentence", (2, width), 1, LAST),
     )
-    return Network("bert-large", layers, 32, "sequence of 128 tokens", 0.4, "bert-large-uncased")
+    return Network("bert-large", layers, 32, "sequence of 128 tokens", 0.4, "bert-large-uncased", tokens)
 
 
 def _bert_block(name: str, width: int, tokens: int) -> tuple[Layer, ...]:
@@ -225,7 +232,7 @@ def gpt2_medium() -> Network:
         *(_gpt2_block(f"block{k}", width, tokens) for k in range(24)),
         norm("norm", width),
     )
-    return Network("gpt2-medium", layers, 8, "sequence of 1024 tokens", 0.4, "gpt2-medium")
+    return Network("gpt2-medium", layers, 8, "sequence of 1024 tokens", 0.4, "gpt2-medium", tokens)
 
 
 def _gpt2_block(name: str, width: int, tokens: int) -> tuple[Layer, ...]:
@@ -248,7 +255,7 @@ def llama7b() -> Network:
         norm("norm", width, bias=False),
         weighted("read_out", (32000, width), tokens, LAST, bias=False),
     )
-    return Network("llama-7b", layers, 1, "sequence of 4096 tokens", 0.4, "Llama 2 7B")
+    return Network("llama-7b", layers, 1, "sequence of 4096 tokens", 0.4, "Llama 2 7B", tokens)
 
 
 def _llama_block(name: str, width: int, hidden: int, tokens: int) -> tuple[Layer, ...]:

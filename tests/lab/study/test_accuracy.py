@@ -129,6 +129,14 @@ def test_labels_of_the_picture_make_room_for_each_other() -> None:
     assert float(left["x"]) < min(dots) < max(dots) < float(right["x"])
 
 
+def test_dots_of_one_name_that_lie_together_share_a_label() -> None:
+    near = [run(codec, 0, 0.7, sent=20.0) for codec in ("sign", "sign @ route=sharded")]
+    (found,) = accuracy_studies([run("ddp", 0, 0.7), *near, run("sign:1", 0, 0.7, sent=5.0)])
+    tree = ElementTree.fromstring(AccuracyPicture(found).svg())
+    labels = [node.text for node in tree.iter("{http://www.w3.org/2000/svg}text")]
+    assert labels.count("sign") == 2
+
+
 def test_the_command_reads_records_and_says_what_is_missing(tmp_path: Path) -> None:
     file = tmp_path / "small.jsonl"
     runner = CliRunner()

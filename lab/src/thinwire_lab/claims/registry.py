@@ -25,6 +25,7 @@ from thinwire_lab.claims.papers import (
     adam,
     fft,
     gradiveq,
+    local,
     private,
     speed,
     terngrad_gradients,
@@ -51,6 +52,7 @@ CLAIMS: tuple[Claim, ...] = (
     *speed.FFT_CLAIMS,
     *accuracy.BASELINES,
     *adam.CLAIMS,
+    *local.CLAIMS,
     *private.CLAIMS,
 )
 MIN_SEEDS = 2

@@ -173,6 +173,46 @@ def _difference(line: RetainedAccuracy) -> str:
     return f"{factor * line.difference.mean:+.{digits}f}{spread}"
 
 
+@dataclass(frozen=True)
+class Box:
+    """A rectangle of the picture."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+    def meets(self, other: Box) -> bool:
+        return (
+            self.left < other.right
+            and other.left < self.right
+            and self.top < other.bottom
+            and other.top < self.bottom
+        )
+
+    def inside(self) -> bool:
+        """Whether it lies within the plot."""
+        within = self.left > LEFT and self.right < WIDTH
+        return within and self.top > TOP - LINE and self.bottom <= HEIGHT - BOTTOM + LINE / 2
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A place for a label; `side`: "end" for text that ends there; `away`: so many lines from its dot."""
+
+    side: str
+    x: float
+    y: float
+    away: int
+    box: Box
+
+    def cost(self, taken: Iterable[Box], bars: Iterable[Box]) -> float:
+        """How badly it can be read there: outside, on dots and labels, on bars of deviations, far away."""
+        hidden = sum(self.box.meets(other) for other in taken)
+        crossed = sum(self.box.meets(bar) for bar in bars)
+        return 100 * (not self.box.inside()) + 10 * hidden + 1.5 * crossed + self.away
+
+
 class AccuracyPicture:
     """Bytes to the right, difference upwards; the band is what counts as retained.
 
@@ -249,9 +289,7 @@ class AccuracyPicture:
     def _dot(self, line: RetainedAccuracy) -> list[str]:
         colour = self.colours[family(line.codec)]
         x, y = self._place(line)
-        reach = self.factor * line.difference.deviation
-        high = self._y(min(self.high, self.factor * line.difference.mean + reach))
-        low = self._y(self.factor * line.difference.mean - reach)
+        high, low = self._reach(line)
         fill = colour if line.verdict == RETAINED else "none"
         return [
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{high:.1f}" y2="{low:.1f}" stroke="{colour}" '
@@ -261,24 +299,58 @@ class AccuracyPicture:
         ]
 
     def _labels(self) -> Iterator[str]:
-        """Right of each dot, or left of it where another dot or label is in the way."""
-        taken = [(x - RADIUS, x + RADIUS, y) for x, y in map(self._place, self.lines)]
+        """A label for each dot, or for a few of one name that lie together, where least is in the way."""
+        dots, bars = map(self._dot_box, self.lines), [self._bar_box(line) for line in self.lines]
+        taken = list(dots)
+        for name, lines in self._clusters():
+            spots = [spot for line in lines for spot in self._spots(name, line)]
+            chosen = min(spots, key=lambda spot: spot.cost(taken, bars))
+            taken.append(chosen.box)
+            kind = chosen.side if any(line.verdict == RETAINED for line in lines) else f"quiet {chosen.side}"
+            yield text(round(chosen.x, 1), round(chosen.y, 1), name, kind.strip())
+
+    def _clusters(self) -> list[tuple[str, list[RetainedAccuracy]]]:
+        """Dots with the same label that lie closer together than the label is wide."""
+        clusters: list[tuple[str, list[RetainedAccuracy]]] = []
         for line in self.lines:
+            name = self._name(line)
             x, y = self._place(line)
-            below = self.factor * line.difference.mean < self.low
-            name = f"{family(line.codec)} {self._told(line)}" if below else family(line.codec)
-            gap, width = RADIUS + 4, LETTER * len(name)
-            sides = {"": (x + gap, x + gap + width), "end": (x - gap - width, x - gap)}
-            free = [
-                side
-                for side, (first, last) in sides.items()
-                if first > LEFT and last < WIDTH
-                if not any(first < b and a < last and abs(y - other) < LINE for a, b, other in taken)
-            ]
-            side = free[0] if free else ""
-            taken.append((*sides[side], y))
-            kind = side if line.verdict == RETAINED else f"quiet {side}".strip()
-            yield text(round(x - gap if side else x + gap, 1), round(y + 4, 1), name, kind)
+            for other, members in clusters:
+                near = [(abs(x - a), abs(y - b)) for a, b in map(self._place, members)]
+                if other == name and any(dx < LETTER * len(name) and dy < LINE for dx, dy in near):
+                    members.append(line)
+                    break
+            else:
+                clusters.append((name, [line]))
+        return clusters
+
+    def _name(self, line: RetainedAccuracy) -> str:
+        below = self.factor * line.difference.mean < self.low
+        return f"{family(line.codec)} {self._told(line)}" if below else family(line.codec)
+
+    def _spots(self, name: str, line: RetainedAccuracy) -> Iterator[Spot]:
+        """Right, left, then a line higher or lower on either side."""
+        x, y = self._place(line)
+        gap, width = RADIUS + 4, LETTER * len(name)
+        for away in (0, -1, 1, -2, 2):
+            middle = y + away * LINE
+            top, bottom = middle - LINE / 2, middle + LINE / 2
+            yield Spot("", x + gap, middle + 4, abs(away), Box(x + gap, x + gap + width, top, bottom))
+            yield Spot("end", x - gap, middle + 4, abs(away), Box(x - gap - width, x - gap, top, bottom))
+
+    def _dot_box(self, line: RetainedAccuracy) -> Box:
+        x, y = self._place(line)
+        return Box(x - RADIUS, x + RADIUS, y - RADIUS, y + RADIUS)
+
+    def _bar_box(self, line: RetainedAccuracy) -> Box:
+        x, _ = self._place(line)
+        high, low = self._reach(line)
+        return Box(x - 1, x + 1, high, low)
+
+    def _reach(self, line: RetainedAccuracy) -> tuple[float, float]:
+        """Where the bar of the deviation begins and ends."""
+        mean, reach = self.factor * line.difference.mean, self.factor * line.difference.deviation
+        return self._y(min(self.high, mean + reach)), self._y(mean - reach)
 
     def _place(self, line: RetainedAccuracy) -> tuple[float, float]:
         return self._x(line.ratio), self._y(self.factor * line.difference.mean)

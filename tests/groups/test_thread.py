@@ -39,6 +39,20 @@ def test_sums_go_in_rank_order() -> None:
     assert run_ranks(3, work) == [0.0, 0.0, 0.0]
 
 
+def test_who_fails_behind_a_collective_does_not_undo_it() -> None:
+    """A rank that is the first to leave and fails at once used to break it for those that still woke up."""
+
+    def work(group: ThreadGroup) -> float:
+        x = torch.ones(())
+        group.all_reduce(x).wait()
+        if group.rank == 0:
+            group.abort()
+        return x.item()
+
+    for _ in range(200):
+        assert run_ranks(8, work) == [8.0] * 8
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_max_of_int32_words(size: int) -> None:
     """Words are bit patterns of |x|: NaN beats Inf beats numbers, whichever rank has it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -120,10 +121,13 @@ class ThreadGroup(Group):
         self._table.slots[self.rank] = tensor
         try:
             self._table.barrier.wait()
-            result = read([slot for slot in self._table.slots if slot is not None])
-            self._table.barrier.wait()
         except threading.BrokenBarrierError:
             raise PeerError("a rank of the thread group left the exchange") from None
+        result = read([slot for slot in self._table.slots if slot is not None])
+        with contextlib.suppress(
+            threading.BrokenBarrierError
+        ):  # a rank that fails behind this harms nothing here
+            self._table.barrier.wait()
         return result
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from lanes import KINDS, SIZES, Lane, few, make_lane, tensor
+from lanes import KINDS, SIZES, WIDE, Lane, few, make_lane, tensor
 from torch import Tensor
 
 from simulation import same_bits
@@ -37,6 +37,8 @@ def encoded(kernels: SignKernels, lane: Lane, scaled: bool) -> tuple[Tensor, Ten
 )
 @example(EVERYTHING, 0, 0, False, 3)
 @example(EVERYTHING, 0, 32, True, 2)
+@example(WIDE, 0, 0, False, 3)
+@example(WIDE, 0, 96, True, 2)
 @example(EVERY_SIZE, 0, 0, True, 1)
 @example(EVERY_SIZE, 0, 96, False, 4)
 def test_coding_is_the_reference_bit_for_bit(

@@ -59,15 +59,18 @@ def statistics(kernels: Kernels, x: Tensor) -> list[Tensor]:
     kernels.sign.encode(x, table, False, bits, low, high)
     errors = torch.zeros(4, dtype=torch.int32)
     kernels.rangefloat.measure(x, torch.tensor([0, x.numel()]), 8, 2, 3, 0, errors)
-    return [scale, norm, low, high, errors]
+    return [scale, norm, low, high, bits, errors]
 
 
 @pytest.mark.parametrize("size", [*SIZES, 100_003])
-def test_native_statistics_are_the_reference_bit_for_bit(native: Kernels, size: int) -> None:
-    for seed in range(3):
+def test_statistics_are_the_reference_bit_for_bit(compared: Kernels, size: int) -> None:
+    interpreted = compared.name == "triton"
+    if interpreted and size not in (4097, 100_003):  # of one chunk there are property tests
+        pytest.skip("Triton's interpreter would take long")
+    for seed in range(1 if interpreted else 3):
         x = numbers(size, seed)
         for found, expected in zip(
-            statistics(native, x), statistics(backends()["reference"], x), strict=True
+            statistics(compared, x), statistics(backends()["reference"], x), strict=True
         ):
             assert same_bits(found, expected)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from lanes import KINDS, ROW, SIZES, Lane, clips, lanes, make_lane, parts, small
+from lanes import KINDS, ROW, SIZES, WIDE, Lane, clips, lanes, make_lane, parts, small, without_first
 from torch import Tensor
 
 from simulation import same_bits
@@ -18,8 +18,7 @@ REFERENCE = backends()["reference"].ternary
 WORLDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 100, 128, 1000)
 EVERYTHING = [(kind, size, gap) for kind in KINDS for size, gap in ((1, 0), (33, 1), (161, 0))]
 EVERY_SIZE = [("normal", size, size % 3) for size in SIZES]
-NOT_FROM_THE_START = [("normal", 1009, 0), ("normal", 0, 64), ("nan", 128, 64), ("denormals", 160, 7)]
-LAST_IS_EMPTY = [("nan and inf", 2049, 0), ("normal", 5003, 0), ("normal", 0, 0)]
+SEVERAL = [("normal", 1009, 0), ("normal", 0, 64), ("nan", 128, 64), ("denormals", 160, 7), ("normal", 0, 0)]
 
 
 def measured(
@@ -37,7 +36,7 @@ def encoded(kernels: TernaryKernels, lane: Lane, scale: Tensor, bounds: Tensor) 
 
 
 def skip_large(kernels: Kernels, world: int) -> None:
-    if kernels.name == "triton" and world > 9:
+    if kernels.name == "triton" and world not in (1, 3, 9):
         pytest.skip("Triton's interpreter would take minutes")
 
 
@@ -56,7 +55,8 @@ def random_trits(num_payloads: int, granules: int, digits: int, seed: int) -> tu
 @example(make_lane(EVERYTHING, 0, 32, 5), 2.5, True)
 @example(make_lane(EVERY_SIZE, 0, 0, 4), 2.5, False)
 @example(make_lane(EVERY_SIZE, 0, 2048, 5), float("inf"), False)
-@example(make_lane(NOT_FROM_THE_START, 297, 64, 4), 2.5, True)
+@example(make_lane(WIDE, 0, 0, 5), 2.5, False)
+@example(without_first(make_lane(SEVERAL, 297, 64, 4)), 2.5, True)
 def test_scales_are_the_reference_bit_for_bit(
     compared: Kernels, lane: Lane, clip: float, scaler_is_bound: bool
 ) -> None:
@@ -81,8 +81,10 @@ def assert_coded_alike(native: Kernels, lane: Lane, scale: Tensor, bounds: Tenso
 @example(make_lane(EVERYTHING, 0, 32, 4), 2.5, True, 1.0)
 @example(make_lane(EVERY_SIZE, 0, 0, 5), 2.5, False, 1.0)
 @example(make_lane(EVERY_SIZE, 0, 0, 4), float("inf"), False, 1.0)
-@example(make_lane(NOT_FROM_THE_START, 297, 64, 4), 2.5, True, 1.0)
-@example(make_lane(LAST_IS_EMPTY, 0, 0, 4), float("inf"), False, 1.0)
+@example(make_lane(WIDE, 0, 0, 5), 2.5, False, 1.0)
+@example(make_lane(WIDE, 0, 64, 4), 2.5, False, 1.0)
+@example(without_first(make_lane(SEVERAL, 297, 64, 4)), 2.5, True, 1.0)
+@example(without_first(make_lane(SEVERAL, 0, 0, 4)), float("inf"), False, 1.0)
 def test_encoding_and_decoding_are_the_reference_bit_for_bit(
     compared: Kernels, lane: Lane, clip: float, scaler_is_bound: bool, share: float
 ) -> None:
@@ -105,7 +107,8 @@ def test_parts_of_tensors_are_the_reference_bit_for_bit(compared: Kernels, lane:
 @given(lane=parts, world=st.sampled_from(WORLDS), num_shards=st.integers(1, 9), seed=st.integers(0, 2**31))
 @example(make_lane(EVERY_SIZE, 0, 0, 5), 4, 4, 0)
 @example(make_lane(EVERY_SIZE, 0, 64, 4, start=96), 3, 5, 0)
-@example(make_lane(NOT_FROM_THE_START, 297, 64, 4, start=32), 3, 2, 1)
+@example(make_lane(WIDE, 0, 64, 5), 4, 3, 0)
+@example(without_first(make_lane(SEVERAL, 297, 64, 4, start=32)), 3, 2, 1)
 def test_decoding_sums_is_the_reference_bit_for_bit(
     compared: Kernels, lane: Lane, world: int, num_shards: int, seed: int
 ) -> None:

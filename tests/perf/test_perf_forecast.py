@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +24,7 @@ from thinwire.plans.plan import Plan
 from thinwire.plans.policy import Policy
 from thinwire.tensors import Layout, Spec
 
+GPU_PAGE = Path(__file__).parents[2] / "docs" / "background" / "gpu.md"
 ETHERNET, BUS = link_named("1gbit"), link_named("pcie")
 SMALL = Network(
     "small",
@@ -186,7 +189,7 @@ def test_what_was_measured_replaces_what_is_derived() -> None:
 def test_speeds_scale_with_the_device() -> None:
     slow, fast = DEVICES["gtx1080"], DEVICES["h100"]
     for codec in (*LINK_COSTS, "gradiveq:8", "powersgd:4", "topk:0.01 >> fp16"):
-        assert source_of(codec)
+        assert source_of(codec, slow)
         one, other = codec_speed(codec, slow), codec_speed(codec, fast)
         assert all(getattr(one, name) >= getattr(other, name) for name in vars(one))
     assert (
@@ -202,7 +205,28 @@ def test_every_codec_has_a_speed() -> None:
     for name in CATALOG:
         busy = sum(vars(codec_speed(name, DEVICES["v100"])).values())
         assert (busy > 0) == (name != "dense")
-        assert source_of(name)
+        assert source_of(name, DEVICES["v100"])
+
+
+def test_costs_on_new_gpus_are_those_of_the_page_and_marked_as_computed() -> None:
+    """docs/background/gpu.md counts bytes with 4 payloads; the model goes by one."""
+    rows = re.findall(r"^\| `(\w+\.\w+)` \| \d+ \| ([\d.]+) \| ([\d.]+) \|", GPU_PAGE.read_text(), re.M)
+    moved = {name: float(loaded) + float(stored) for name, loaded, stored in rows}
+    families = {"terngrad": "ternary", "qsgd": "qsgd", "sign": "sign", "natural": "natural",
+                "rangefloat": "rangefloat", "topk": "topk"}  # fmt: skip
+    a100 = DEVICES["a100"]
+    for codec, family in families.items():
+        own = {
+            name.partition(".")[2]: nbytes for name, nbytes in moved.items() if name.startswith(f"{family}.")
+        }
+        own.pop("decode_own", None)
+        per_payload = [own.pop(name) / 4 for name in ("add", "decode") if name in own]
+        counted = sum(own.values()) + sum(per_payload)
+        if codec == "topk":  # its payloads are a few places, and all that is stored is the mean
+            counted = moved["topk.select"] + moved["topk.scatter"] - 0.75 * 0.32
+        assert codec_speed(codec, a100).an_element * 8 / a100.copy_s == pytest.approx(counted, rel=0.01)
+        assert "computed" in source_of(codec, a100)
+    assert "computed" not in source_of("terngrad", DEVICES["v100"])  # below sm_80
 
 
 def test_gathered_payloads_are_decoded_one_by_one() -> None:

@@ -231,7 +231,7 @@ def _sources(setting: Setting, rows: Sequence[Row]) -> list[str]:
     device = setting.speeds.device
     codecs: dict[str, list[str]] = {}
     for row in rows:
-        codecs.setdefault(source_of(row.forecast.codec), []).append(row.forecast.codec)
+        codecs.setdefault(source_of(row.forecast.codec, device), []).append(row.forecast.codec)
     return [
         f"compute: {number(compute.examples_per_s)} examples a second and GPU, batch {network.batch}, "
         f"an example is one {network.example} ({compute.source}); backward = 2 x forward",

@@ -16,7 +16,7 @@ from typing import Any
 from thinwire.errors import LabError
 from thinwire.kernels import backends
 from thinwire.perf.link import LinkModel, Timing
-from thinwire.perf.network import Device
+from thinwire.perf.network import COPY_BYTES, Device
 
 
 def machine_kind() -> str:
@@ -94,6 +94,7 @@ class LinkCost:
 MEASURED = "measured on a CPU with AVX2, in multiples of copy_ (docs/background/speed.md)"
 MOVED = "assumed: bytes moved, in multiples of a copy"
 ROTATED = "measured on a CPU with AVX-512, in multiples of copy_ (tools/rotation_speed.py, bench kernels)"
+COMPUTED = "computed: bytes that the kernels for GPUs load and store (docs/background/gpu.md), never timed"
 SPLIT = f"{MEASURED}; its split between payloads and the rest is assumed"
 RESIDUAL = CodecSpeed(encode=1.5, keep=1.5)  # assumed: e joins (12 bytes an element), x - own is kept (12)
 
@@ -124,6 +125,26 @@ LINK_COSTS: Mapping[str, LinkCost] = MappingProxyType(
         "rotated": LinkCost(CodecSpeed(prepare=1.7, encode=1.2, merge=0.20, decode=2.0), ROTATED),
     }
 )
+
+
+def _moving(hands_on: float = 1.0, **stages: float) -> LinkCost:
+    """Bytes an element by stage, as the page counts them; payloads and merges: a fourth of 4 of them."""
+    copies = CodecSpeed(**{name: nbytes / COPY_BYTES for name, nbytes in stages.items()})
+    return LinkCost(copies, COMPUTED, hands_on=hands_on)
+
+
+TRITON_COSTS: Mapping[str, LinkCost] = MappingProxyType(
+    {
+        "terngrad": _moving(prepare=4.04, encode=4.48, merge=1.10, decode=8.16),
+        "ternary": _moving(prepare=4.04, encode=4.48, merge=1.10, decode=8.16),
+        "qsgd": _moving(prepare=4.30, encode=4.66, merge=4.20, decode=8.16),
+        "sign": _moving(encode=4.19, payload=5.26),
+        "natural": _moving(encode=5.15, payload=3.01),
+        "rangefloat": _moving(encode=9.29, payload=15.13),
+        "topk": _moving(0.0, encode=22.25, decode=4.16, payload=0.08),
+        "dgc": _moving(0.0, encode=22.25, decode=4.16, payload=0.08),
+    }
+)
 _SHARDED_DENSE = CodecSpeed(
     encode=1.0, merge=0.5, decode=1.0
 )  # dense tensors beside a codec are packed and added
@@ -139,7 +160,7 @@ def codec_speed(codec: str, device: Device, remembers: bool = False, sharded: bo
     """
     total, share = CodecSpeed(), 1.0
     for part in codec.split(">>"):
-        cost = _cost(part.strip())
+        cost = _cost(part.strip(), device)
         total = total.plus(cost.on(device).times(share))
         share *= cost.hands_on
     if codec == "dense" and sharded:
@@ -147,13 +168,15 @@ def codec_speed(codec: str, device: Device, remembers: bool = False, sharded: bo
     return total.plus(RESIDUAL.times(device.copy_s)) if remembers else total
 
 
-def source_of(codec: str) -> str:
-    """Where the speeds of a codec come from, in a few words."""
-    return "; ".join(dict.fromkeys(_cost(part.strip()).source for part in codec.split(">>")))
+def source_of(codec: str, device: Device) -> str:
+    """Where the speeds of a codec on a device come from, in a few words."""
+    return "; ".join(dict.fromkeys(_cost(part.strip(), device).source for part in codec.split(">>")))
 
 
-def _cost(part: str) -> LinkCost:
+def _cost(part: str, device: Device) -> LinkCost:
     name = part.partition(":")[0].strip()
+    if device.triton and name in TRITON_COSTS:
+        return TRITON_COSTS[name]
     if name == "gradiveq":
         return _gradiveq(_number(part, "ratio", 8.0), _number(part, "slice", 256.0))
     if name == "powersgd":

@@ -99,7 +99,8 @@ class Device:
     `contends`: the share of a codec's time by which it holds up the backward pass that runs beside it. 1 on
     a device that does both (Agarwal et al. 2022: overlapping them gains nothing), 0 where the exchange thread
     has a core of its own. `wire_contends`: the same of the time on the wire, where the device's processors
-    move the bytes (TCP of workers that share cores); 0 where network cards do.
+    move the bytes (TCP of workers that share cores); 0 where network cards do. `triton`: whether codecs run
+    by the kernels for GPUs, whose costs were computed.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Device:
     contends: float = 1.0
     source: str = "given"
     wire_contends: float = 0.0
+    triton: bool = False
 
     def crowded(self, share: float) -> Device:
         """The device as one worker sees it when all run at once and each gets this share of it.
@@ -127,13 +129,13 @@ class Device:
         )
 
 
-def _gpu(name: str, gbytes: float, fp32_tflops: float, peak_tflops: float) -> Device:
+def _gpu(name: str, gbytes: float, fp32_tflops: float, peak_tflops: float, triton: bool = False) -> Device:
     source = (
         f"data sheet: {gbytes:g} GB/s, {peak_tflops:g} Tflop/s; assumed: codecs move memory at 80 % of that "
         "and hold up the backward pass; no codec was run on it"
     )
     copy_s = COPY_BYTES / (REACHED * gbytes * 1e9)
-    return Device(name, copy_s, 0.5e12 * fp32_tflops, peak_tflops * 1e12, 1.0, source)
+    return Device(name, copy_s, 0.5e12 * fp32_tflops, peak_tflops * 1e12, 1.0, source, triton=triton)
 
 
 # copy_ of 6,553,600 elements took 2.7 to 3.1 ms (speed.md, AVX2). gradiveq:8 takes 45.9 ms in one piece,
@@ -155,8 +157,8 @@ DEVICES: Mapping[str, Device] = MappingProxyType(
             _gpu("gtx1080", 320, 8.9, 8.9),
             _gpu("p100", 732, 10.6, 21.2),
             _gpu("v100", 900, 15.7, 125),
-            _gpu("a100", 1555, 19.5, 312),
-            _gpu("h100", 3350, 67, 989),
+            _gpu("a100", 1555, 19.5, 312, triton=True),
+            _gpu("h100", 3350, 67, 989, triton=True),
         )
     }
 )

@@ -32,7 +32,9 @@ HEAD = """# API reference
 <!-- Made by `make docs` from the docstrings: change those, not this page. -->
 
 What is not on this page is not public and may change without notice. Members that a class inherits from
-another class of this page are described there.
+another class of this page are described there. Public too are `thinwire.lightning.Compression`, `compress`
+of `thinwire.accelerate` and `thinwire.transformers`, and `thinwire.ray.prepare_model`:
+[front ends](../how-to/front-ends.md).
 
 [Codecs](codecs.md) lists the names of codecs, [schedules](../how-to/schedules.md) those of schedules.
 """

@@ -3,7 +3,7 @@
 torchft is no dependency. Put it into a folder of its own, with no other torch:
     pip install --no-deps --target DIR torchft==0.2.0
     pip install --target DIR opentelemetry-exporter-otlp-proto-http opentelemetry-sdk opentelemetry-api
-    PYTHONPATH=DIR .venv/bin/python tools/torchft_beside.py DATA     # the folder of data sets; some minutes
+    PYTHONPATH=DIR .venv/bin/python tools/torchft_beside.py DATA     # the folder of data sets; a few minutes
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from thinwire_lab.run.observers import Nobody, evaluate
 from thinwire_lab.run.recipe import Recipe, shakespeare_long
 from thinwire_lab.run.trainer import make_optimizer
 
-WORKERS, STEPS, EVERY, SEED = 4, 600, 30, 7
+WORKERS, STEPS, EVERY, SEED = 4, 120, 30, 7
 OUTER_LR, OUTER_MOMENTUM = 0.9, 0.5
 OURS = ("dense", "qsgd:4")
 WAIT = timedelta(seconds=300)  # 4 workers may share one slow core

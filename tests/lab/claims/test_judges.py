@@ -10,7 +10,7 @@ import pytest
 
 from thinwire_lab.claims.claim import Evidence, Judge, Measured
 from thinwire_lab.claims.gradient_studies import SHARES
-from thinwire_lab.claims.papers import fft, gradiveq, speed, terngrad_gradients, terngrad_training
+from thinwire_lab.claims.papers import fft, gradiveq, local, speed, terngrad_gradients, terngrad_training
 from thinwire_lab.claims.papers.accuracy import DGC, NO_FEEDBACK
 from thinwire_lab.claims.registry import find_claim
 from thinwire_lab.claims.training_studies import Trainings
@@ -237,3 +237,38 @@ def test_end_to_end_time() -> None:
 
     words = [speed.judge_end_to_end(evidence(seconds)).word for seconds in (50.0, 70.0, 90.0)]
     assert words == ["reproduced", "partly", "refuted"]
+
+
+def planned(id: str, payload: int) -> Evidence:
+    """What the plan says of a claim about bytes, with a payload of so many bytes."""
+    runs = find_claim(id).study.runs(0)
+    results = [{"bytes": payload * (run.settings["workers"] - 1), "elements": 1 << 22} for run in runs]
+    return Evidence(
+        [
+            Measured(run.settings, 0, {**result, "dense_bytes": 1 << 24})
+            for run, result in zip(runs, results, strict=True)
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("id", "payload", "verdict"),
+    [
+        ("sparseloco-bytes", 82_000, "reproduced"),
+        ("sparseloco-bytes", 150_000, "partly"),
+        ("sparseloco-bytes", 300_000, "refuted"),
+        ("demo-bytes", 82_000, "untestable"),
+    ],
+)
+def test_bytes_of_the_plan_are_judged(id: str, payload: int, verdict: str) -> None:
+    assert find_claim(id).judge(planned(id, payload)).word == verdict
+
+
+@pytest.mark.parametrize(("gap", "verdict"), [(-0.01, "reproduced"), (0.03, "partly"), (0.2, "refuted")])
+def test_sparse_local_steps_are_set_against_dense_ones_seed_by_seed(gap: float, verdict: str) -> None:
+    measured = [
+        Measured({"codec": codec}, seed, {"loss": 1.6 + 0.1 * seed + own})
+        for seed in (0, 1)
+        for codec, own in ((local.SPARSE_RUN, gap), (local.DENSE_RUN, 0.0))
+    ]
+    assert find_claim("sparseloco-accuracy").judge(Evidence(measured)).word == verdict

@@ -25,6 +25,7 @@ from thinwire_lab.study.accuracy import (
     accuracy_rows,
     accuracy_studies,
     put_table,
+    with_baseline,
 )
 
 RECIPE = Recipe("digits", "digits-cnn", epochs=1, batch=16, lr=0.1)
@@ -167,6 +168,16 @@ def test_docs_show_what_was_recorded(name: str) -> None:
     assert put_table(page, name, "\n".join(map(accuracy_markdown, studies))) == page
     picture = docs / "figures" / f"{name}.svg"
     assert not picture.exists() or AccuracyPicture(studies[0]).svg() == picture.read_text()
+
+
+def test_local_steps_show_what_was_recorded() -> None:
+    """If it fails: the command below the table in docs/background/local-steps.md."""
+    docs = Path(__file__).parents[3] / "docs"
+    page = (docs / "background" / "local-steps.md").read_text()
+    own = RunRecords(docs / "records" / "local-shakespeare.jsonl").runs()
+    plain = RunRecords(docs / "records" / "accuracy-shakespeare-long.jsonl").runs()
+    (study,) = accuracy_studies(with_baseline(own, plain))
+    assert put_table(page, "local-shakespeare", accuracy_markdown(study)) == page
 
 
 def test_the_readme_shows_what_was_recorded() -> None:

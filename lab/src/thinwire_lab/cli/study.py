@@ -112,6 +112,9 @@ def accuracy(
         Path | None,
         typer.Option(help="Also put each table into this page, between <!-- accuracy: FILE --> marks."),
     ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="Records whose runs of ddp are the baseline of studies without one.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Tell which codecs retain the accuracy of DDP in recorded runs: differences seed by seed, and bytes.
@@ -123,6 +126,7 @@ def accuracy(
     Examples:
       thinwire study accuracy docs/records/accuracy-cifar10.jsonl
       thinwire study accuracy docs/records/accuracy-*.jsonl --json
+      thinwire study accuracy local.jsonl --baseline docs/records/accuracy-shakespeare-long.jsonl
       thinwire study accuracy docs/records/accuracy-cifar10.jsonl --picture docs/figures/accuracy-cifar10.svg
     """
     from thinwire_lab.report.record import write_text
@@ -134,9 +138,13 @@ def accuracy(
         accuracy_rows,
         accuracy_studies,
         put_table,
+        with_baseline,
     )
 
-    found = {path: accuracy_studies(RunRecords(path).checked().runs()) for path in records}
+    plain = [] if baseline is None else RunRecords(baseline).checked().runs()
+    found = {
+        path: accuracy_studies(with_baseline(RunRecords(path).checked().runs(), plain)) for path in records
+    }
     for path, studies in found.items():
         for one in studies:
             if json:

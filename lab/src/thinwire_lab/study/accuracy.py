@@ -102,6 +102,15 @@ def accuracy_studies(runs: Iterable[tuple[Recipe, RunOutcome]]) -> list[Accuracy
     return [_study(recipe, outcomes) for recipe, outcomes in groups.items()]
 
 
+def with_baseline(
+    runs: Sequence[tuple[Recipe, RunOutcome]], others: Iterable[tuple[Recipe, RunOutcome]]
+) -> list[tuple[Recipe, RunOutcome]]:
+    """`runs` behind those of ddp among `others` that were made by a recipe of theirs."""
+    recipes = {replace(recipe, codec="", seed=0) for recipe, _ in runs}
+    plain = [run for run in others if run[0].codec in BASELINES]
+    return [*(run for run in plain if replace(run[0], codec="", seed=0) in recipes), *runs]
+
+
 def _study(recipe: Recipe, outcomes: Sequence[RunOutcome]) -> AccuracyComparison:
     baseline = {run.seed: run for run in outcomes if run.asked in BASELINES}
     if not baseline:

@@ -84,8 +84,8 @@ def judge_sparse_bytes(evidence: Evidence) -> Judgement:
     return Judgement(
         told_bytes(evidence),
         graded(holds, bits <= 2 * PAPER_BITS),
-        "indices are written by Elias and Fano's code instead of 12 bits each; payloads are gathered, so what "
-        "a worker sends grows with the workers",
+        "indices are written by Elias and Fano's code instead of 12 bits each; payloads are gathered, so "
+        "what a worker sends grows with the workers",
     )
 
 
@@ -94,8 +94,8 @@ def judge_demo(evidence: Evidence) -> Judgement:
     return Judgement(
         f"`{DEMO_LIKE}`, as many fp32 values of chunks as large: {told_bytes(evidence)}",
         Verdict.UNTESTABLE,
-        "DeMo is an optimizer of its own (decoupled momentum, cosine transforms, the sign of the mean) and is "
-        "not built here; 32 values of 32 bits with indices of 16 bits in 4,096 are "
+        "DeMo is an optimizer of its own (decoupled momentum, cosine transforms, the sign of the mean) and "
+        "is not built here; 32 values of 32 bits with indices of 16 bits in 4,096 are "
         f"{DEMO_TIMES:.0f} times fewer by arithmetic",
     )
 

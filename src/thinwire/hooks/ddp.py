@@ -357,7 +357,8 @@ def _raise_after_backward(state: Compressor) -> bool:
     engine = torch.autograd.Variable._execution_engine
 
     def behind_ddp() -> None:
-        state.queue.plain.settle()
+        if state.queue.plain.under_way:
+            state.queue.plain.settle()
         model = state.owner()
         if isinstance(model, DistributedDataParallel) and model.find_unused_parameters:
             state.wait()  # now: DDP has a collective of its own to wait for, whose error would come first

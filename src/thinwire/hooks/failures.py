@@ -105,7 +105,7 @@ class PlainAllReduce:
     def __init__(self) -> None:
         self.process_group: dist.ProcessGroup | None = None  # None: the default group
         self.error: RuntimeError | None = None  # what a bucket met there
-        self._underway: list[tuple[dist.Work, torch.futures.Future[torch.Tensor], torch.Tensor]] = []
+        self.under_way: list[tuple[dist.Work, torch.futures.Future[torch.Tensor], torch.Tensor]] = []
         self._changed = threading.Condition()
 
     def start(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -117,20 +117,20 @@ class PlainAllReduce:
         work = dist.all_reduce(buffer, group=group, async_op=True)
         assert work is not None
         with self._changed:
-            self._underway.append((work, future, buffer))
+            self.under_way.append((work, future, buffer))
         return future
 
     def settle(self) -> None:
         """Waits for the buckets that are under way: before DDP does."""
-        while self._underway:
-            work, future, buffer = self._underway[0]
+        while self.under_way:
+            work, future, buffer = self.under_way[0]
             try:
                 work.wait()
             except RuntimeError as error:
                 self.error = error
             future.set_result(buffer)
             with self._changed:
-                self._underway.pop(0)
+                self.under_way.pop(0)
                 self._changed.notify_all()
 
     def wait(self, group: Group) -> None:
@@ -149,7 +149,7 @@ class PlainAllReduce:
 
     def _over(self, timeout_s: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: not self._underway, timeout_s)
+            return self._changed.wait_for(lambda: not self.under_way, timeout_s)
 
 
 def awaited(over: Callable[[float], bool], group: Group) -> bool:

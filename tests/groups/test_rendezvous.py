@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from thinwire.errors import PeerError
-from thinwire.groups.rendezvous import _GLANCE_S, Rendezvous
+from thinwire.groups.rendezvous import Rendezvous
 
 Stores = Callable[[int], Store]
 
@@ -39,7 +39,7 @@ def test_a_rank_may_come_late(stores: Stores) -> None:
 
     early = threading.Thread(target=attend, args=(0,))
     early.start()
-    time.sleep(3 * _GLANCE_S)
+    time.sleep(1.5)
     attend(1)
     early.join()
     assert met == {rank: [{"rank": 0}, {"rank": 1}] for rank in (0, 1)}
@@ -47,4 +47,4 @@ def test_a_rank_may_come_late(stores: Stores) -> None:
 
 def test_a_rank_that_never_comes_is_named(stores: Stores) -> None:
     with pytest.raises(PeerError, match="rank 1 did not call compress"):
-        Rendezvous(stores(0), "never", [0, 1], 0).attend({}, timeout_s=2 * _GLANCE_S)
+        Rendezvous(stores(0), "never", [0, 1], 0).attend({}, timeout_s=1.0)

@@ -69,8 +69,7 @@ class BackgroundTask(Generic[T]):
 
 DECLINE_S = 2.0  # a rank that gives up does not wait longer for a store that does not answer
 _TELLING_S = 10.0  # who gives up stays so long for those who have yet to hear why: it may keep the store
-_GLANCE_S = 0.5  # between two looks whether somebody has given up
-_FILE_TIMEOUT = "Wait timeout"  # what a FileStore raises as a plain RuntimeError
+_GLANCES_S = 0.005, 0.5  # between two looks into the store: at first, and at most
 _ANSWER_S = (
     3.0  # what the store may take to answer beyond the time to wait: one in a file looks once a second
 )
@@ -133,31 +132,24 @@ class Rendezvous:
             self._ask(lambda: self._store.set(key, json.dumps({"declined": failure.text})), DECLINE_S)
 
     def _missing(self, keys: Sequence[str], timeout_s: float) -> list[int]:
-        """Who has not come when this rank's time is up, or the first one's."""
+        """Who has not come when this rank's time is up, or the first one's.
+
+        It looks now and then: a store that is told to wait prints a warning each time its wait is over.
+        """
         deadline, told = time.monotonic() + timeout_s, f"{self._name}/missing"
-        while True:
-            left = deadline - time.monotonic()
-            if self._all_there(keys, max(0.001, min(left, _GLANCE_S))):
-                return []
+        glance_s, longest_s = _GLANCES_S
+        while not self._store.check(list(keys)):
             if self._store.check([told]):
                 missing: list[int] = json.loads(self._store.get(told))
                 return missing
+            left = deadline - time.monotonic()
             if left <= 0:
                 missing = [rank for rank, key in enumerate(keys) if not self._store.check([key])]
                 self._store.set(told, json.dumps(missing))
                 return missing
-
-    def _all_there(self, keys: Sequence[str], timeout_s: float) -> bool:
-        """Waits for keys; whether all are there. A store in a file says in its own way that they are not."""
-        try:
-            self._store.wait(list(keys), timedelta(seconds=timeout_s))
-        except dist.DistStoreError:
-            return False
-        except RuntimeError as error:
-            if str(error) != _FILE_TIMEOUT:
-                raise
-            return False
-        return True
+            time.sleep(min(left, glance_s))
+            glance_s = min(2 * glance_s, longest_s)
+        return []
 
     def _part(self, present: set[int]) -> None:
         """Waits until all who came know why the meeting has failed."""

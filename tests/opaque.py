@@ -27,6 +27,7 @@ from thinwire.kernels import Kernels
 from thinwire.kernels.reference import fourier, linalg
 
 DEVICE = torch.device("meta")
+LARGE = 1000  # bytes
 _READING = {"_local_scalar_dense", "item", "nonzero", "equal", "is_nonzero", "masked_select", "_unique2"}
 _NO_LAUNCH = {
     "view", "slice", "select", "expand", "detach", "unsqueeze", "squeeze", "t", "transpose", "split",
@@ -81,6 +82,7 @@ class Trace:
     waits: list[str] = field(default_factory=list)  # for which the host of a GPU would wait
     sent: int = 0  # copies from pinned memory
     acts: list[str] = field(default_factory=list)  # all of these, and the group's
+    places: list[tuple[str, int]] = field(default_factory=list)  # of large tensors that kernels were given
 
     def launches(self) -> Counter[str]:
         return Counter(self.kernels)
@@ -296,6 +298,8 @@ class _Family:
             for arg in args:
                 ours = not isinstance(arg, Tensor) or isinstance(arg, Opaque)
                 assert ours, f"{self._name}.{kernel} got a tensor of the host"
+                if isinstance(arg, Opaque) and arg.nbytes >= LARGE:
+                    _here().trace.places.append((kernel, arg.data_ptr()))
             _here().launch(f"{self._name}.{kernel}")
             getattr(self._kernels, kernel)(*_inside(args))
 

@@ -194,6 +194,30 @@ def test_what_is_pending_joins_again_behind_a_step_that_is_not_finite(text: str)
         assert not owes
 
 
+@pytest.mark.parametrize("text", ["terngrad", "qsgd:4", "natural"])
+def test_large_buffers_keep_their_places(text: str) -> None:
+    """As a captured graph needs them: what kernels of a steady step are given lies where it lay before."""
+    simulation = Simulation(text, SPECS, WORLD)
+
+    def places(group: Group) -> list[list[tuple[str, int]]]:
+        with on_device() as mode:
+            engine = Engine(
+                simulation.plan, OpaqueGroup(group), DEVICE, 0, opaque_kernels(pick(CPU)), error_every=0
+            )
+            x, found = to_device(gradients(0, group.rank, False)), []
+            for step in range(STEPS):
+                x.copy_(to_device(gradients(step, group.rank, False)))
+                mode.next_step()
+                engine.exchange(Bucket(x, simulation.layouts[0]))
+                engine.end_step()
+                found.append(mode.trace.places)
+            return found
+
+    for found in run_ranks(WORLD, places):
+        assert found[-1]
+        assert found[-1] == found[-2] == found[-3]
+
+
 @pytest.mark.parametrize("text", WAITING)
 def test_what_is_said_to_wait_waits(text: str) -> None:
     """So that the list in docs/gpu.md stays true."""

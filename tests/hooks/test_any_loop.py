@@ -12,6 +12,7 @@ from torch import Tensor
 import thinwire as tw
 from thinwire.errors import PlanError
 from thinwire.groups.thread import ThreadGroup, run_ranks
+from thinwire.hooks.ddp import refuse_module
 from thinwire.tensors import Spec
 
 WORLD = 3
@@ -152,11 +153,22 @@ def test_nan_on_one_rank_reaches_all_and_nothing_of_it_is_held_back() -> None:
         ({"w": 3}, "w is a int"),
         ({"w": torch.zeros(3, 3).to_sparse()}, "to_dense"),
         ({"w": torch.zeros(3, dtype=torch.int64)}, "thinwire sends float32"),
+        (
+            {"w": torch.zeros(3), "v": torch.zeros(3, device="meta")},
+            "on cpu, meta: make an Exchange for each",
+        ),
     ],
 )
 def test_bad_tensors_are_refused(named: Any, words: str) -> None:
     with pytest.raises(PlanError, match=words):
         tw.Exchange(named, "dense", ThreadGroup.make(1)[0])
+
+
+def test_a_model_on_several_devices_is_refused() -> None:
+    halves = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2, device="meta")])
+    with pytest.raises(PlanError, match="parameters are on cpu, meta: only a model on one device"):
+        refuse_module(halves)
+    refuse_module(halves.requires_grad_(False))
 
 
 def test_one_tensor_has_one_name() -> None:

@@ -98,7 +98,7 @@ def ddp_hook(
         if module is None:
             _check_nameless(policy)
         else:
-            _refuse_sparse(module)
+            refuse_module(module)
         if device is None:
             parameters = module.parameters() if module is not None else iter(())
             device = next((parameter.device for parameter in parameters), torch.device("cpu"))
@@ -331,7 +331,11 @@ def _check_nameless(policy: Policy) -> None:
         )
 
 
-def _refuse_sparse(module: nn.Module) -> None:
+def refuse_module(module: nn.Module) -> None:
+    """What no bucket of it could be compressed for: tensors on several devices, sparse gradients."""
+    devices = sorted({str(tensor.device) for tensor in module.parameters() if tensor.requires_grad})
+    if len(devices) > 1:
+        raise PlanError(f"parameters are on {', '.join(devices)}: only a model on one device is compressed")
     for name, child in module.named_modules():
         if isinstance(child, nn.Embedding | nn.EmbeddingBag) and child.sparse:
             raise PlanError(

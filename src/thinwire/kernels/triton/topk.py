@@ -2,8 +2,8 @@
 
 Columns of a run as in csrc/topk.h: (offset, chunk, count, k, low_bits, low_byte, high_byte, value, group).
 The host knows how many values are kept, not how many chunks there are: a program has the chunks whose first
-value lies in its SHARE of the values. A chunk is chosen by one program, by radix select on bit patterns, in
-three passes; so as many processors are busy as there are chunks.
+value lies in its SHARE of the values. A chunk is chosen by one program, by radix select on bit patterns, 8
+bits a pass; so as many processors are busy as there are chunks.
 """
 
 from __future__ import annotations
@@ -130,26 +130,19 @@ def _keep(x, count, values, TILE: tl.constexpr):
 
 @triton.jit
 def _kth(x, offset, size, k, group, TILE: tl.constexpr):
-    """The k-th largest key, and how many of the keys equal to it are kept: 31 bits in three passes."""
-    prefix, left = _narrowed(x, offset, size, group, k * 0, k, 20, 11, TILE)
-    prefix, left = _narrowed(x, offset, size, group, prefix, left, 10, 10, TILE)
-    prefix, left = _narrowed(x, offset, size, group, prefix, left, 0, 10, TILE)
+    """The k-th largest key, 8 bits a pass, and how many of the keys equal to it are kept."""
+    prefix, left = k * 0, k
+    for digit in tl.static_range(4):
+        counts = tl.zeros((256,), tl.int32)
+        for first in range(0, size, TILE):
+            key = _key(x, offset, size, group, first, TILE) >> (24 - 8 * digit)
+            match = (key >= 0) & (key >> 8 == prefix)
+            counts += tl.histogram(key & 255, 256, mask=match)
+        above = tl.sum(counts) - tl.cumsum(counts)  # keys with a greater digit
+        chosen = tl.sum((above >= left).to(tl.int32))  # the first digit with fewer than `left` keys above it
+        left -= tl.sum(tl.where(tl.arange(0, 256) == chosen, above, 0))
+        prefix = (prefix << 8) | chosen
     return prefix, left
-
-
-@triton.jit
-def _narrowed(x, offset, size, group, prefix, left, SHIFT: tl.constexpr, BITS: tl.constexpr,
-              TILE: tl.constexpr):  # fmt: skip
-    """Of the keys that begin with `prefix`, the next BITS bits of the one with `left` - 1 keys above it."""
-    counts = tl.zeros((1 << BITS,), tl.int32)
-    for first in range(0, size, TILE):
-        key = _key(x, offset, size, group, first, TILE) >> SHIFT
-        match = (key >= 0) & (key >> BITS == prefix)
-        counts += tl.histogram(key & ((1 << BITS) - 1), 1 << BITS, mask=match)
-    above = tl.sum(counts) - tl.cumsum(counts)  # keys with greater bits
-    chosen = tl.sum((above >= left).to(tl.int32))  # the first bits with fewer than `left` keys above them
-    left -= tl.sum(tl.where(tl.arange(0, 1 << BITS) == chosen, above, 0))
-    return (prefix << BITS) | chosen, left
 
 
 @triton.jit

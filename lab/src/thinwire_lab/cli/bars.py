@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 T = TypeVar("T")
 
 
-class Bar:
+class ProgressBar:
     """One bar; quiet where standard error is no terminal, or if asked to be.
 
     When less is done than before it begins anew.

@@ -14,7 +14,7 @@ from thinwire.cli.table import split_codecs
 from thinwire.codecs.catalog import check_codec_names
 from thinwire.errors import LabError
 from thinwire.texts import counted, first_word, rate_or_none
-from thinwire_lab.cli.bars import Bar
+from thinwire_lab.cli.bars import ProgressBar
 from thinwire_lab.cli.bench_cells import auto, clusters, grid
 from thinwire_lab.cli.options import (
     Hosts,
@@ -45,11 +45,10 @@ def turn_results(
     trace: Path | None = None,
 ) -> Iterator[Row]:
     """The result rows; turns are shown as progress on stderr, a timeline goes to a file."""
-    from thinwire_lab.bench.exchange import Bar as TraceBar
-    from thinwire_lab.bench.exchange import write_trace
+    from thinwire_lab.bench.exchange import Bar, write_trace
     from thinwire_lab.net.workers import run_workers
 
-    with Bar(quiet) as bar:
+    with ProgressBar(quiet) as bar:
         for row in run_workers(module, job, network, hosts):
             if row["row"] == "turn":
                 bar.tell("turns", row["turn"], row["of"])
@@ -58,7 +57,7 @@ def turn_results(
                     "latency": network.latency
                 }
             elif row["row"] == "trace" and trace is not None:
-                write_trace(trace, [TraceBar(**one) for one in row["bars"]])
+                write_trace(trace, [Bar(**one) for one in row["bars"]])
 
 
 KERNEL_TABLE = RowTable(
@@ -98,7 +97,7 @@ def kernels(
     if backend is not None and backend not in backends():
         raise LabError(f'kernels "{backend}" cannot run here: use one of {", ".join(backends())}')
     names = split_codecs(codecs)
-    with Bar(as_json) as bar:
+    with ProgressBar(as_json) as bar:
         rows = bar.over(bench_kernels(names, numel, repeats, backend), "codecs", len(names))
         KERNEL_TABLE.show(rows, f"{numel:,} elements", as_json)
 
@@ -206,7 +205,7 @@ def memory(
 
     names = split_codecs(hooks)
     check_hooks(names)
-    with Bar(as_json) as bar:
+    with ProgressBar(as_json) as bar:
         rows = bar.over(bench_memory(names), "hooks", len({BASE, *names}))
         MEMORY_TABLE.show(rows, "29 M parameters, 2 workers", as_json)
 
@@ -244,7 +243,7 @@ def digests(
     ranks = [(counted(world, "rank"), partial(_digest_at, index)) for index, world in enumerate(WORLDS)]
     table = RowTable([("codec", lambda r: r[0]["codec"]), *ranks])
     by_codec = zip(*[iter(rows)] * len(WORLDS), strict=True)
-    with Bar(quiet=False) as bar:
+    with ProgressBar(quiet=False) as bar:
         shown = bar.over(by_codec, "codecs", len(texts))
         table.show(shown, "digests; ! marks a run that resumed with other bits", as_json=False)
 

@@ -11,7 +11,7 @@ import typer
 
 from thinwire.cli.table import split_codecs
 from thinwire.texts import counted, rate_or_none
-from thinwire_lab.cli.bars import Bar
+from thinwire_lab.cli.bars import ProgressBar
 from thinwire_lab.cli.options import Json, Latency, RowTable
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def whole_numbers(option: str, text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-class CellProgress(Bar):
+class CellProgress(ProgressBar):
     """Which cell is running, and how far all of them are."""
 
     def __init__(self, cells: Sequence[Cell], quiet: bool) -> None:
@@ -229,7 +229,7 @@ def clusters(
     from thinwire_lab.simulated.verdicts import Summary
 
     seeds = range(first, first + scenarios)
-    with Bar(as_json) as bar:
+    with ProgressBar(as_json) as bar:
         played = bar.over(seeds, "scenarios", scenarios)
         outcomes = [outcome for seed in played for outcome in play(seed)]
     if records is not None:

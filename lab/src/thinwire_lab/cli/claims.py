@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thinwire.errors import LabError
-from thinwire_lab.cli.bars import Bar
+from thinwire_lab.cli.bars import ProgressBar
 from thinwire_lab.cli.options import Data, Json, print_json_rows
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def run(
     from thinwire_lab.claims.registry import find_claim, records_folder, run_claim
 
     claim = find_claim(id)
-    with Bar(as_json) as bar:
+    with ProgressBar(as_json) as bar:
         judged = run_claim(claim, records_folder(records), data, seeds, bar.tell)
     if as_json:
         print_json_rows([judged.row()])

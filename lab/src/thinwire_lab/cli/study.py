@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thinwire.errors import LabError
-from thinwire_lab.cli.bars import Bar
+from thinwire_lab.cli.bars import ProgressBar
 from thinwire_lab.cli.options import Data, Json, Out, Picture, Seed, print_json_rows, print_table
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def errors(
 
     plan = GradientStudy(read_subjects(tasks, steps, seed), out, data, png, command_line())
     chosen, targets = read_methods(methods), _targets(bits)
-    with Bar(json) as bar:
+    with ProgressBar(json) as bar:
         findings, folder = plan.errors(chosen, targets, bar.tell)
     if json:
         print_json_rows([row for finding in findings for row in finding.rows()])
@@ -91,7 +91,7 @@ def formats(
     from thinwire_lab.study.subject import read_subjects
 
     plan = GradientStudy(read_subjects(tasks, steps, seed), out, data, command=command_line())
-    with Bar(json) as bar:
+    with ProgressBar(json) as bar:
         found, folder = plan.formats(bar.tell)
     if json:
         print_json_rows([error.row() for error in found])

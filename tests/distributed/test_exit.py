@@ -16,6 +16,8 @@ from launch import NewTeam, Team, Teams
 from rank import Failure, Leave
 from training import fit, mlp, wrap
 
+from thinwire.groups.torch import hang_up
+
 RAISED = "the victim has failed"  # a key of the store
 
 
@@ -75,6 +77,17 @@ def handed_over(static_graph: bool) -> bool:
         plain.start = noted  # type: ignore[method-assign]
         fit(it.model, 4)
     return len(threads) >= 4 and set(threads) == {threading.get_ident()}
+
+
+def hang_up_late() -> None:
+    group = dist.new_group()
+    dist.destroy_process_group(group)
+    hang_up(group)
+
+
+def test_nothing_is_left_to_close_of_a_group_that_is_destroyed(new_team: NewTeam) -> None:
+    """A process that ended in the middle of a job wrote a traceback where its script had destroyed its groups."""
+    new_team(2).run(hang_up_late)
 
 
 @pytest.mark.parametrize("static_graph", [False, True])

@@ -230,7 +230,7 @@ def _somebody_failed(ended: Mapping[int, FailureReport | None]) -> bool:
 def hang_up(group: dist.ProcessGroup) -> None:
     """Closes a group's connections, so that nobody waits for this rank: it will take part in nothing more."""
     used = backends_of(group)
-    if used != {"gloo"}:
+    if used - {"gloo"}:
         group.abort()
     if "gloo" not in used:
         return
@@ -241,10 +241,12 @@ def hang_up(group: dist.ProcessGroup) -> None:
 
 
 def backends_of(group: dist.ProcessGroup) -> set[str]:
-    """The backends of a group: one, or one for each kind of device ("cpu:gloo,cuda:nccl").
+    """The backends of a group: one, or one for each kind of device ("cpu:gloo,cuda:nccl"); none once destroyed.
 
     A group that was made without a backend has torch's defaults, and `get_backend` calls it "undefined".
     """
+    if group not in distributed_c10d._world.pg_backend_config:
+        return set()
     return {pair.partition(":")[2] for pair in str(dist.get_backend_config(group)).split(",")}
 
 

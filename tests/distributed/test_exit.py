@@ -86,7 +86,7 @@ def hang_up_late() -> None:
 
 
 def test_nothing_is_left_to_close_of_a_group_that_is_destroyed(new_team: NewTeam) -> None:
-    """A process that ended in the middle of a job wrote a traceback where its script had destroyed its groups."""
+    """A process that ended in the middle of a job wrote a traceback where its groups had been destroyed."""
     new_team(2).run(hang_up_late)
 
 

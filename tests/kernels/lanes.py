@@ -109,29 +109,33 @@ def make_lane(
     return Lane(x, torch.tensor(table, dtype=torch.int64), keys, scale, row // digits, digits)
 
 
-MANY = 6  # tensors that Triton's interpreter has time for; large ones take no longer than small ones
-
-
-WIDE = [("normal", 5003, 0), ("one outlier", 2053, 1)]  # aligned, and more than a program of a GPU has
+MOST, MANY = 161, 4  # elements of a tensor, and tensors, that Triton's interpreter has time for
+WIDE = [("normal", 5120, 0), ("one outlier", 2053, 1)]  # aligned, and more than a program of a GPU has: kept
 
 
 def few(kernels: Kernels, tensors: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
     """The tensors with which a set of kernels is compared: the interpreter runs programs one by one."""
-    return tensors[:: 1 + len(tensors) // MANY] if kernels.name == "triton" else tensors
+    if kernels.name != "triton" or tensors == WIDE:
+        return tensors
+    found = [t for t in tensors if t[1] <= MOST]
+    return found[:: 1 + len(found) // MANY]
 
 
 def small(kernels: Kernels, lane: Lane) -> Lane:
     """The same of a lane: its payload has gaps, then."""
-    step = 1 + lane.table.numel() // 6 // MANY
-    return _only(lane, slice(None, None, step)) if kernels.name == "triton" else lane
+    numels = lane.table.view(-1, 6)[:, 1]
+    if kernels.name != "triton" or numels.tolist() == [numel for _, numel, _ in WIDE]:
+        return lane
+    kept = (numels <= MOST).nonzero().flatten()
+    return _only(lane, kept[:: 1 + len(kept) // MANY])
 
 
 def without_first(lane: Lane) -> Lane:
     """Neither rows nor scales of the tensors that are left begin at 0."""
-    return _only(lane, slice(1, None))
+    return _only(lane, torch.arange(1, lane.table.numel() // 6))
 
 
-def _only(lane: Lane, kept: slice) -> Lane:
+def _only(lane: Lane, kept: Tensor) -> Lane:
     table, keys = lane.table.view(-1, 6)[kept], lane.keys.view(-1, 2)[kept]
     return replace(lane, table=table.flatten(), keys=keys.flatten())
 

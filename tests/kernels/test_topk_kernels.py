@@ -93,7 +93,7 @@ lanes = st.builds(make_lane, st.lists(run, max_size=5), st.integers(0, 2**31))
 
 def few(kernels: Kernels, runs: list) -> list:
     """What Triton's interpreter has time for."""
-    return runs[:: 1 + len(runs) // 5] if kernels.name == "triton" else runs
+    return runs[:: 1 + len(runs) // 3] if kernels.name == "triton" else runs
 
 
 @given(runs=st.lists(run, max_size=5), seed=st.integers(0, 2**31))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from hypothesis import strategies as st
@@ -39,6 +40,7 @@ class Lane:
     num_scales: int
     num_granules: int
     digits: int
+    made: tuple[Any, ...] = ()  # the arguments of `make_lane`
 
     @property
     def payload(self) -> Tensor:
@@ -106,10 +108,11 @@ def make_lane(
     generator = torch.Generator().manual_seed(seed)
     keys = torch.randint(-(2**31), 2**31, (len(table) // 3,), generator=generator).to(torch.int32)
     x = torch.cat(pieces) if pieces else torch.empty(0)
-    return Lane(x, torch.tensor(table, dtype=torch.int64), keys, scale, row // digits, digits)
+    made = tensors, seed, block, digits, start
+    return Lane(x, torch.tensor(table, dtype=torch.int64), keys, scale, row // digits, digits, made)
 
 
-MOST, MANY = 161, 4  # elements of a tensor, and tensors, that Triton's interpreter has time for
+MOST, MANY = 161, 2  # elements of a tensor, and tensors, that Triton's interpreter has time for
 WIDE = [("normal", 5120, 0), ("one outlier", 2053, 1)]  # aligned, and more than a program of a GPU has: kept
 
 
@@ -118,26 +121,21 @@ def few(kernels: Kernels, tensors: list[tuple[str, int, int]]) -> list[tuple[str
     if kernels.name != "triton" or tensors == WIDE:
         return tensors
     found = [t for t in tensors if t[1] <= MOST]
-    return found[:: 1 + len(found) // MANY]
+    return found[:: max(1, -(-len(found) // MANY))]
 
 
 def small(kernels: Kernels, lane: Lane) -> Lane:
-    """The same of a lane: its payload has gaps, then."""
-    numels = lane.table.view(-1, 6)[:, 1]
-    if kernels.name != "triton" or numels.tolist() == [numel for _, numel, _ in WIDE]:
+    """The same of a lane."""
+    if kernels.name != "triton" or not lane.made:
         return lane
-    kept = (numels <= MOST).nonzero().flatten()
-    return _only(lane, kept[:: 1 + len(kept) // MANY])
+    tensors, *rest = lane.made
+    return make_lane(few(kernels, tensors), *rest)
 
 
 def without_first(lane: Lane) -> Lane:
     """Neither rows nor scales of the tensors that are left begin at 0."""
-    return _only(lane, torch.arange(1, lane.table.numel() // 6))
-
-
-def _only(lane: Lane, kept: Tensor) -> Lane:
-    table, keys = lane.table.view(-1, 6)[kept], lane.keys.view(-1, 2)[kept]
-    return replace(lane, table=table.flatten(), keys=keys.flatten())
+    table, keys = lane.table.view(-1, 6)[1:], lane.keys.view(-1, 2)[1:]
+    return replace(lane, table=table.flatten(), keys=keys.flatten(), made=())
 
 
 tensor = st.tuples(st.sampled_from(KINDS), st.sampled_from(SIZES), st.sampled_from((0, 0, 0, 1, 7, 64)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from hypothesis import strategies as st
@@ -39,6 +40,7 @@ class Lane:
     num_scales: int
     num_granules: int
     digits: int
+    made: tuple[Any, ...] = ()  # the arguments of `make_lane`
 
     @property
     def payload(self) -> Tensor:
@@ -106,34 +108,34 @@ def make_lane(
     generator = torch.Generator().manual_seed(seed)
     keys = torch.randint(-(2**31), 2**31, (len(table) // 3,), generator=generator).to(torch.int32)
     x = torch.cat(pieces) if pieces else torch.empty(0)
-    return Lane(x, torch.tensor(table, dtype=torch.int64), keys, scale, row // digits, digits)
+    made = tensors, seed, block, digits, start
+    return Lane(x, torch.tensor(table, dtype=torch.int64), keys, scale, row // digits, digits, made)
 
 
-MANY = 6  # tensors that Triton's interpreter has time for; large ones take no longer than small ones
-
-
-WIDE = [("normal", 5003, 0), ("one outlier", 2053, 1)]  # aligned, and more than a program of a GPU has
+MOST, MANY = 161, 2  # elements of a tensor, and tensors, that Triton's interpreter has time for
+WIDE = [("normal", 5120, 0), ("one outlier", 2053, 1)]  # aligned, and more than a program of a GPU has: kept
 
 
 def few(kernels: Kernels, tensors: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
     """The tensors with which a set of kernels is compared: the interpreter runs programs one by one."""
-    return tensors[:: 1 + len(tensors) // MANY] if kernels.name == "triton" else tensors
+    if kernels.name != "triton" or tensors == WIDE:
+        return tensors
+    found = [t for t in tensors if t[1] <= MOST]
+    return found[:: max(1, -(-len(found) // MANY))]
 
 
 def small(kernels: Kernels, lane: Lane) -> Lane:
-    """The same of a lane: its payload has gaps, then."""
-    step = 1 + lane.table.numel() // 6 // MANY
-    return _only(lane, slice(None, None, step)) if kernels.name == "triton" else lane
+    """The same of a lane."""
+    if kernels.name != "triton" or not lane.made:
+        return lane
+    tensors, *rest = lane.made
+    return make_lane(few(kernels, tensors), *rest)
 
 
 def without_first(lane: Lane) -> Lane:
     """Neither rows nor scales of the tensors that are left begin at 0."""
-    return _only(lane, slice(1, None))
-
-
-def _only(lane: Lane, kept: slice) -> Lane:
-    table, keys = lane.table.view(-1, 6)[kept], lane.keys.view(-1, 2)[kept]
-    return replace(lane, table=table.flatten(), keys=keys.flatten())
+    table, keys = lane.table.view(-1, 6)[1:], lane.keys.view(-1, 2)[1:]
+    return replace(lane, table=table.flatten(), keys=keys.flatten(), made=())
 
 
 tensor = st.tuples(st.sampled_from(KINDS), st.sampled_from(SIZES), st.sampled_from((0, 0, 0, 1, 7, 64)))

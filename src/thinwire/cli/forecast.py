@@ -140,11 +140,6 @@ def print_forecast(asked: Asked, as_json: bool) -> None:
     asked.check()  # names that are misspelt cost no torch
     from thinwire.perf.sweep import compare, node_counts, over_nodes, paying_range
 
-    if asked.local is not None:
-        from thinwire.cli.local import print_local
-
-        print_local(asked, as_json)
-        return
     setting, codecs, ways = asked.setting(), asked.asked_codecs(), asked.ways()
     rows = compare(codecs, setting, ways)
     nodes = over_nodes(codecs, setting, node_counts(setting), ways)

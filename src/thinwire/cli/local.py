@@ -24,6 +24,7 @@ NOTES = (
 
 def print_local(asked: Asked, as_json: bool) -> None:
     """A row for every codec and number of local steps, the quickest first, and the answer."""
+    asked.check()  # names that are misspelt cost no torch
     from thinwire.perf.local_steps import local_forecasts, read_everys, soonest
 
     setting = asked.setting()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from thinwire.cli.forecast import SMALL, Asked, added_models, network_asked, print_forecast
+from thinwire.cli.local import print_local
 from thinwire.cli.table import format_table
 from thinwire.codecs.catalog import check_codec_names
 from thinwire.texts import FEEDBACKS, ROUTES, SCHEDULES, check_name, split_options
@@ -40,7 +41,8 @@ def run(arguments: Sequence[str]) -> None:
     asked = Asked(**given)
     if asked.is_forecast:
         both = codec if asked.codecs is None else asked.codecs if codec is None else f"{asked.codecs},{codec}"
-        print_forecast(Asked(**{**given, "codecs": both}), as_json)
+        show = print_forecast if asked.local is None else print_local
+        show(Asked(**{**given, "codecs": both}), as_json)
     else:
         print_tensors(asked.model, codec or "terngrad", workers, as_json)
 

@@ -19,7 +19,7 @@ STUDIED: Mapping[tuple[str, int], float] = MappingProxyType(
         ("qsgd:4", 1): 0.006,
         ("rotated", 1): 0.012,
         (DENSE, 10): 0.020,
-        ("qsgd:4", 10): 0.020,
+        ("qsgd:4", 10): 0.021,
         (DENSE, 30): 0.037,
         ("qsgd:4", 30): 0.039,
         ("sparseloco", 30): 0.273,

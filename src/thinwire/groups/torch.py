@@ -241,7 +241,7 @@ def hang_up(group: dist.ProcessGroup) -> None:
 
 
 def backends_of(group: dist.ProcessGroup) -> set[str]:
-    """The backends of a group: one, or one for each kind of device ("cpu:gloo,cuda:nccl"); none if it is dead.
+    """The backends of a group: one, one for each kind of device ("cpu:gloo,cuda:nccl"), none if destroyed.
 
     A group that was made without a backend has torch's defaults, and `get_backend` calls it "undefined".
     """

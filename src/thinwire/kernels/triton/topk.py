@@ -28,7 +28,7 @@ def select(x: Tensor, table: Tensor, indices: Tensor, values: Tensor, /) -> None
     places = torch.empty(values.numel(), dtype=torch.int32, device=x.device)
     lanes.launch(
         _select, triton.cdiv(values.numel(), SHARE), x, table, num, steps, values, places,
-        SHARE=SHARE, TILE=TILE, num_warps=16,
+        SHARE=SHARE, TILE=TILE,
     )  # fmt: skip
     lanes.launch(
         _pack, triton.cdiv(indices.numel(), BYTES), indices, indices.numel(), table, num, steps, places,

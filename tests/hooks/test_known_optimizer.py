@@ -60,6 +60,7 @@ def test_the_default_quality_follows_from_the_evidence() -> None:
     for family in FAMILIES:
         assert candidates(family) == tuple(codec for codec in kept if family in kept[codec])
         assert set(candidates("safe")) <= set(candidates(family)) < set(kept)
+    assert set(candidates("safe")) < set(candidates("SGD"))  # under Adam nothing more is known to retain it
 
 
 def compressor(net: nn.Module | None, codec: str, optimizer: torch.optim.Optimizer) -> Compressor:

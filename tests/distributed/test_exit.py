@@ -14,8 +14,10 @@ import torch.distributed as dist
 from failing import BETWEEN_STEPS, Met, failure_of, in_backward_of, signalled
 from launch import NewTeam, Team, Teams
 from rank import Failure, Leave
+from torch.nn.parallel import DistributedDataParallel
 from training import fit, mlp, wrap
 
+import thinwire as tw
 from thinwire.groups.torch import hang_up
 
 RAISED = "the victim has failed"  # a key of the store
@@ -49,8 +51,10 @@ def test_after_training(new_team: NewTeam, close: bool, destroy: bool) -> None:
 
 
 def come_late(victim: int) -> None:
+    model = DistributedDataParallel(mlp())
     time.sleep(1.2 * (dist.get_rank() == victim))
-    train(True, "terngrad")
+    with tw.compress(model, "terngrad"):
+        fit(model, 3)
 
 
 def test_after_a_rank_came_late(new_team: NewTeam) -> None:

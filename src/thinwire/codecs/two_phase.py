@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -81,25 +82,26 @@ class TwoPhasePacker(Packer):
     def __init__(self, coder: GatherPacker, shares: Sequence[Share]) -> None:
         self.coder, self.mean_coder, self.shares = coder, coder.for_mean(), tuple(shares)
         self.num_granules = coder.context.world
-        alike = {tuple(share.spec.numel for share in mine): mine for mine in self._by_owner}.values()
-        self.granule_bytes = max(_row(coder, mine).granule_bytes for mine in alike)
-        self.mean_bytes = max(_row(self.mean_coder, mine).granule_bytes for mine in alike)
+        alike = {tuple(share.spec.numel for share in mine): mine for mine in self._owned.values()}.values()
+        self.granule_bytes = max((_row(coder, mine).granule_bytes for mine in alike), default=0)
+        self.mean_bytes = max((_row(self.mean_coder, mine).granule_bytes for mine in alike), default=0)
 
     @cached_property
     def rows(self) -> list[GatherPacker]:
         """What packs the shares of every owner. Planning for thousands of workers does not need them."""
-        return [_row(self.coder, mine) for mine in self._by_owner]
+        return [_row(self.coder, self._owned.get(rank, [])) for rank in range(self.num_granules)]
 
     @cached_property
     def mean_rows(self) -> list[GatherPacker]:
         """What packs the means of every owner's shares."""
-        return [_row(self.mean_coder, mine) for mine in self._by_owner]
+        return [_row(self.mean_coder, self._owned.get(rank, [])) for rank in range(self.num_granules)]
 
     @cached_property
-    def _by_owner(self) -> list[list[Share]]:
-        owned: list[list[Share]] = [[] for _ in range(self.num_granules)]
+    def _owned(self) -> dict[int, list[Share]]:
+        """The shares of every owner that has any."""
+        owned: dict[int, list[Share]] = {}
         for share in self.shares:
-            owned[share.owner].append(share)
+            owned.setdefault(share.owner, []).append(share)
         return owned
 
     @classmethod
@@ -107,13 +109,17 @@ class TwoPhasePacker(Packer):
         """The packer of a lane, for owners."""
         return cls(packer, shares_of(packer.layout, packer.context.world))
 
+    @cached_property
+    def _ends(self) -> list[int]:
+        """Where shares begin and end if they are counted end to end."""
+        return list(accumulate((share.spec.numel for share in self.shares), initial=0))
+
     def cut_points(self) -> list[int]:
-        ends = list(accumulate((share.spec.numel for share in self.shares), initial=0))
-        return [end for end, share in zip(ends, self.shares, strict=False) if share.begins] + ends[-1:]
+        begins = (end for end, share in zip(self._ends, self.shares, strict=False) if share.begins)
+        return [*begins, self._ends[-1]]
 
     def parts(self, count: int) -> list[Part]:
-        ends = list(accumulate((share.spec.numel for share in self.shares), initial=0))
-        ranges = cut(ends[-1], self.cut_points(), count)
+        ranges = cut(self._ends[-1], self.cut_points(), count)
         return [Part(TwoPhasePacker(self.coder, self._within(*both)), *both) for both in ranges]
 
     def span(self, first: int, last: int) -> Packer:
@@ -181,10 +187,9 @@ class TwoPhasePacker(Packer):
             ),
         )
 
-    def _within(self, first: int, last: int) -> list[Share]:
+    def _within(self, first: int, last: int) -> tuple[Share, ...]:
         """The shares that are the elements first..last, counted end to end."""
-        starts = accumulate((share.spec.numel for share in self.shares), initial=0)
-        return [share for share, at in zip(self.shares, starts, strict=False) if first <= at < last]
+        return self.shares[bisect_left(self._ends, first) : bisect_left(self._ends, last)]
 
 
 def _row(coder: GatherPacker, shares: Sequence[Share]) -> GatherPacker:

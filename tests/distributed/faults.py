@@ -17,6 +17,7 @@ import json
 import queue
 import random
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from damaged import damaged, full_disk
-from faulty import CODECS, ODD_NETS, STEPS, Fault, disagree, prepare, train
+from faulty import CODECS, ODD_NETS, PAUSE_S, STEPS, Fault, disagree, prepare, train
 from hosts import HostServers
 from launch import Hang, Server, Team
 from verdict import Verdict, judge_alike, judge_fatal, judge_skipped, table, write_table
@@ -71,6 +72,20 @@ def kill(server: Server, chance: random.Random, seed: int) -> Verdict:
         team.kill(fault.victim)
         struck = time.monotonic()
         return judge_fatal(fault, struck, team.collect(survivors(fault), PATIENCE_S))
+
+
+def kill_in_run(server: Server, chance: random.Random, seed: int) -> Verdict:
+    """kill -9 at a random time from the first step on: no rank has to find out that another never came."""
+    with tempfile.TemporaryDirectory() as folder:
+        fault = fault_of("kill in run", seed, chance, begun=f"{folder}/begun")
+        with running(server, fault) as team:
+            team.start(train, fault, False)
+            while not Path(fault.begun).exists():
+                time.sleep(0.01)
+            time.sleep(chance.uniform(0, STEPS * PAUSE_S))
+            team.kill(fault.victim)
+            struck = time.monotonic()
+            return judge_fatal(fault, struck, team.collect(survivors(fault), PATIENCE_S))
 
 
 def stop(server: Server, chance: random.Random, seed: int) -> Verdict:
@@ -217,6 +232,7 @@ class Kind:
 
 KINDS: dict[str, Kind] = {
     "kill": Kind("kill -9 at a random time", kill, 70, 4),
+    "kill in run": Kind("kill -9 at a random time of the run", kill_in_run, 10, 1),
     "stop": Kind("SIGSTOP, longer than the timeout", stop, 28, 1),
     "pause": Kind("SIGSTOP, shorter than the timeout", pause, 20, 2),
     "forward": Kind("exit, kill or error in the forward pass", inside("forward", "forward"), 18, 2),

@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ class Fault:
     place: str = ""
     deed: str = ""
     ddp: dict[str, Any] = field(default_factory=dict)
+    begun: str = ""  # a file that the victim makes after its first step
 
     @property
     def mine(self) -> bool:
@@ -103,6 +105,8 @@ def train(fault: Fault, inject: bool) -> Ended:
                 before, kept = digest(dict(model.named_parameters())), memories_of(compressor)
                 one_step(model, step, scaler if options else None)
                 compressor.wait()
+            if fault.begun and fault.mine:
+                Path(fault.begun).touch()
             if inject and options and step == fault.step:
                 skipped = before == digest(dict(model.named_parameters()))
                 if kept != memories_of(compressor):

@@ -9,7 +9,7 @@ from verdict import blamed
 
 # Seeds are chosen so that the fault meets a run, not its end. The slow kinds are in the long form.
 FAST = (
-    "kill",
+    "kill in run",
     "pause",
     "forward",
     "backward",

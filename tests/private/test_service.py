@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -78,10 +79,8 @@ def test_metrics_count_queries_and_failures(small: Graph, pictures: IntArray) ->
             client.predict(pictures[:2])
         with pytest.raises(LinkError):
             private.Client(server.address, expected="01" * 32).__enter__()
-        for _ in range(1000):
-            status = server.status()
-            if status["failed_total"] and not status["sessions"]:
-                break
+        while not (now := server.status())["failed_total"] or now["sessions"] or now["waiting"]:
+            time.sleep(0.01)
         text = get(f"http://{endpoint.address[0]}:{endpoint.address[1]}/metrics")[1]
         for line in ("queries_total 1", "pictures_total 2", "failed_total 1", "sessions 0"):
             assert f"thinwire_private_{line}\n" in text

@@ -224,8 +224,10 @@ def _is_sharded(model: Any) -> bool:
 
 
 def _refuse_of_fsdp2(options: dict[str, Any]) -> None:
-    """Takes out what only FSDP2 models have."""
-    _refuse_fsdp2(options)
+    """Takes out what only FSDP2 models have; refuses it where it was given."""
+    for name in _OF_FSDP2:
+        if options.pop(name):
+            raise PlanError(f"{name}= is for FSDP2 models, and DDP keeps whole weights: leave it out")
 
 
 def leave_gradients_alone(model: DistributedDataParallel) -> None:
@@ -243,12 +245,6 @@ def leave_gradients_alone(model: DistributedDataParallel) -> None:
             "this model has a communication hook already (tw.compress?), and 1-bit optimizers exchange by a "
             "codec of their own: leave out tw.compress, or take torch.optim.AdamW with it"
         ) from error
-
-
-def _refuse_fsdp2(options: dict[str, Any]) -> None:
-    for name in _OF_FSDP2:
-        if options.pop(name):
-            raise PlanError(f"{name}= is for FSDP2 models, and DDP keeps whole weights: leave it out")
 
 
 def _uncompiled(model: Any) -> Any:

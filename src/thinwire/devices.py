@@ -62,10 +62,16 @@ def quotient(x: Tensor, by: float) -> Tensor:
 
 
 def is_finite(x: Tensor) -> bool:
-    """One pass and no temporary: NaN is both the least and the greatest value. On a device the host waits."""
+    """One pass and no temporary; on a device the host waits.
+
+    A sum that is finite has finite terms. One that is not may have overflowed: then the least and the
+    greatest value tell, and NaN is both.
+    """
     if not is_host(x.device):
         return bool(all_finite(x))
-    return x.numel() == 0 or all(bool(torch.isfinite(end)) for end in x.aminmax())
+    if bool(torch.isfinite(x.sum())):
+        return True
+    return all(bool(torch.isfinite(end)) for end in x.aminmax())
 
 
 def all_finite(x: Tensor) -> Tensor:

@@ -64,10 +64,12 @@ def test_on_a_slow_link_all_ranks_take_the_same_codec_at_the_same_step(teams: Te
     assert "with plain DDP" in report
 
 
-def test_exact_is_plain_ddp_bit_for_bit(teams: Teams) -> None:
-    (codecs, parameters, report), _ = teams(2).run(auto_run, 5, "exact")
+@pytest.mark.parametrize("num_ranks", [2, 3])
+def test_exact_is_plain_ddp_bit_for_bit(teams: Teams, num_ranks: int) -> None:
+    """Also where 1/N is no power of two: DDP multiplies by it."""
+    codecs, parameters, report = teams(num_ranks).run(auto_run, 5, "exact")[0]
     assert set(codecs) == {"auto (dense)"}
-    assert torch.equal(parameters, teams(2).run(plain_run, 5)[0])
+    assert torch.equal(parameters, teams(num_ranks).run(plain_run, 5)[0])
     assert "5 steps" in report
     assert "1.00x fewer" in report
 

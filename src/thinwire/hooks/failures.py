@@ -113,7 +113,7 @@ class PlainAllReduce:
         buffer, group = bucket.buffer(), self._group
         devices: list[int | str | torch.device] = [buffer.device] if buffer.is_cuda else []
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
-        buffer.div_(group.size())
+        buffer.mul_(1 / group.size())  # as DDP does: for three ranks a quotient has other bits
         work = dist.all_reduce(buffer, group=group, async_op=True)
         assert work is not None
         with self._changed:

@@ -33,22 +33,26 @@ def native(request: pytest.FixtureRequest) -> Kernels:
     return found
 
 
+def stage_of(bound: BoundCodec) -> BoundRotation:
+    (rotation,) = bound.stages
+    assert isinstance(rotation, BoundRotation)
+    return rotation
+
+
 def bound_codec(text: str, numels: list[int], kernels: Kernels) -> tuple[BoundCodec, Tensor]:
     """A codec that has drawn its rotation, and gradients for it."""
     layout = Layout.packed([Spec(f"t{i}", (numel,)) for i, numel in enumerate(numels)])
     bound = parse(text).bind(layout, Context(WORLD, 1, torch.device("cpu"), kernels))
     bound.begin(1.0, False, Key(7, 3, 1))
     x = torch.randn(layout.numel, generator=torch.Generator().manual_seed(sum(numels)))
-    (rotation,) = bound.stages
-    assert isinstance(rotation, BoundRotation)
+    rotation = stage_of(bound)
     rotation.prepare(WORLD * rotation.summands(x))
     return bound, x
 
 
 def apart(bound: BoundCodec, x: Tensor, first: int, last: int, shards: int) -> list[Tensor]:
     """Payload, sums and mean of a part, one call after the other."""
-    (rotation,), packer = bound.stages, bound.packer.span(first, last)
-    assert isinstance(rotation, BoundRotation)
+    rotation, packer = stage_of(bound), bound.packer.span(first, last)
     assert isinstance(packer, SharedPacker)
     y, mean = torch.empty(last - first), torch.zeros_like(x)
     payload = torch.zeros(packer.payload_bytes, dtype=torch.uint8)
@@ -85,10 +89,10 @@ def test_both_at_once_are_one_after_the_other(
 ) -> None:
     bound, x = bound_codec(text, numels, native)
     x[len(x) // 2] = special
-    points = sorted(set(bound.stages[0].by_parts.cut_points()) & set(bound.packer.cut_points() or ()))
+    points = sorted(set(stage_of(bound).cut_points()) & set(bound.packer.cut_points() or ()))
     first, last = points[cut % len(points)], bound.inner.numel
     payload, sums, mean = apart(bound, x, first, last, shards)
-    both = turned(bound.stages[0].by_parts, bound.packer.span(first, last), first, last)
+    both = turned(stage_of(bound), bound.packer.span(first, last), first, last)
     assert isinstance(both, Turned)
     found = torch.zeros_like(payload)
     both.encode(x, found)
@@ -102,9 +106,9 @@ def test_what_is_drawn_or_measured_goes_one_after_the_other(native: Kernels) -> 
     for text in ("rotate >> terngrad:1", "rotate >> qsgd:4", "rotate >> qsgd:4,step=0.4"):
         layout = Layout.packed([Spec("t", (CUT,))])
         bound = parse(text).bind(layout, Context(WORLD, 1, torch.device("cpu"), native))
-        assert turned(bound.stages[0].by_parts, bound.packer, 0, CUT) is None
+        assert turned(stage_of(bound), bound.packer, 0, CUT) is None
     bound, _ = bound_codec("rotated", [CUT], backends()["reference"])
-    assert turned(bound.stages[0].by_parts, bound.packer, 0, CUT) is None
+    assert turned(stage_of(bound), bound.packer, 0, CUT) is None
 
 
 def test_bad_tables_are_refused(native: Kernels) -> None:
@@ -130,7 +134,7 @@ def test_bad_tables_are_refused(native: Kernels) -> None:
     beyond[0] = 1
     for act in (encode, decode):
         for bad in (shorter, elsewhere, table.repeat(2)):
-            with pytest.raises(ValueError, match="runs and segments|rows overlap"):
+            with pytest.raises(ValueError, match=r"runs and segments|rows overlap"):
                 act(table=bad)
         with pytest.raises(ValueError, match="outside its buffer"):
             act(runs=beyond)

@@ -193,10 +193,10 @@ class HadamardKernels(Protocol):
 
 
 class TurnedKernels(Protocol):
-    """A rotation and rounding to the nearest level, there and back, tile by tile: the bits of one after the other.
+    """A rotation and rounding to the nearest level, there and back: the bits of one after the other.
 
-    What would lie between them is never made as a whole. `runs` is the table of `HadamardKernels`, `table` that of
-    the coder: the same elements, entry by entry.
+    They go tile by tile: what would lie between them is never made as a whole. `runs` is the table of
+    `HadamardKernels`, `table` that of the coder: the same elements, entry by entry.
     """
 
     def encode_ternary(
@@ -250,8 +250,8 @@ class TurnedKernels(Protocol):
 class Kernels:
     """A named set of kernels. `name` is "reference", "cpu-<instruction set>" or "triton".
 
-    `turned`: two kernels in one call, where that is faster. `on_device`: the host only launches them, so tables and
-    keys are wanted where the tensors are.
+    `turned`: two kernels in one call, where that is faster. `on_device`: the host only launches them, so
+    tables and keys are wanted where the tensors are.
     """
 
     name: str

@@ -334,15 +334,13 @@ class SharedPacker(Packer):
         self.levels.add(payloads, self.sum_digits, sums.view(torch.int32))
 
     def decode(self, sums: Tensor, shared: Tensor, x: Tensor) -> None:
-        shards, words = sums.shape[0], sums.reshape(-1).view(torch.int32)
+        shards = sums.shape[0]
+        rows_per_shard = -(-self.num_granules // shards) * self.rows.granule_rows
+        words = sums.reshape(-1).view(torch.int32)
         steps = shared.view(torch.float32) / self._sum if self.max_words else self.sum_steps
         self.levels.kernels.decode_sum(
-            words, shards, self.rows_per_shard(shards), self.zero, self.sum_digits, self.rows.table, steps, x
+            words, shards, rows_per_shard, self.zero, self.sum_digits, self.rows.table, steps, x
         )
-
-    def rows_per_shard(self, shards: int) -> int:
-        """Rows in each of so many shards of sums, padding included."""
-        return -(-self.num_granules // shards) * self.rows.granule_rows
 
     def decode_local(self, payload: Tensor, shared: Tensor, x: Tensor) -> None:
         steps = (shared.view(torch.float32) if self.max_words else self._fixed_scales) / self._own

@@ -42,10 +42,11 @@ class Turned:
     def decode(self, sums: Tensor, x: Tensor) -> None:
         packer, rotation = self.packer, self.rotation
         runs, keys = rotation.runs(self.first, self.last)
+        rows_per_shard = -(-packer.num_granules // sums.shape[0]) * packer.rows.granule_rows
         self.kernels.decode_sum(
             sums.reshape(-1).view(torch.int32),
             sums.shape[0],
-            packer.rows_per_shard(sums.shape[0]),
+            rows_per_shard,
             packer.zero,
             packer.sum_digits,
             packer.rows.table,

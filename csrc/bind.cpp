@@ -9,6 +9,7 @@ void bind_rangefloat(nb::module_& m);
 void bind_sign(nb::module_& m);
 void bind_ternary(nb::module_& m);
 void bind_topk(nb::module_& m);
+void bind_turned(nb::module_& m);
 
 NB_MODULE(_native, m) {
   nb::set_leak_warnings(false);  // a daemon thread may still hold kernels when the interpreter ends
@@ -22,4 +23,5 @@ NB_MODULE(_native, m) {
   bind_sign(m);
   bind_ternary(m);
   bind_topk(m);
+  bind_turned(m);
 }

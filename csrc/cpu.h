@@ -19,7 +19,6 @@ inline bool cpu_has([[maybe_unused]] const std::string& feature) {
   if (feature == "avx512bw") return __builtin_cpu_supports("avx512bw");
   if (feature == "avx512dq") return __builtin_cpu_supports("avx512dq");
   if (feature == "avx512vl") return __builtin_cpu_supports("avx512vl");
-  if (feature == "avx512vbmi") return __builtin_cpu_supports("avx512vbmi");
   unsigned eax, ebx, ecx, edx;
   if (feature == "f16c")  // older compilers do not know this name; it needs what avx needs of the system
     return __builtin_cpu_supports("avx") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);

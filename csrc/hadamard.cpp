@@ -6,14 +6,27 @@
 namespace tw::TW_ISA {
 namespace {
 
+typedef uint16_t Shorts __attribute__((vector_size(2 * kWidth)));
+
 constexpr int kSigns = 16;  // elements whose signs are the bits of one draw
 constexpr uint32_t kMinus = 0x80000000u;
+constexpr int64_t kLine = 16;       // elements of a cache line
+constexpr int64_t kUsual = 512;     // elements of a block whose loops have a known length
 constexpr int64_t kAhead = 1024;    // elements that are fetched before they are needed
 constexpr int64_t kLong = 1 << 18;  // elements that leave the caches anyway
 
 // What is no number becomes one NaN: its bits would depend on the order of operands.
-inline Float one_nan(Float v) { return v == v ? v : splat(float_of(0x7fc00000u)); }
 inline float one_nan(float v) { return v == v ? v : float_of(0x7fc00000u); }
+inline void one_nan(float* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] = one_nan(x[i]);
+}
+
+inline bool finite(float x) { return (bits_of(x) & 0x7f800000u) != 0x7f800000u; }
+inline bool finite(Float v) {
+  bool all = true;
+  for (int j = 0; j < kWidth; ++j) all &= finite(v[j]);
+  return all;
+}
 
 // Lane j of the result is lane j ^ kDistance of v.
 template <int kDistance>
@@ -55,32 +68,59 @@ inline void butterflies(Float* v) {
       }
 }
 
-// The signs of a block, from its first element on, as a mask for each vector.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+// Eight bits to the sign bits of a vector.
+struct SignsOfBytes {
+  constexpr SignsOfBytes() : masks() {
+    for (uint32_t byte = 0; byte < 256; ++byte)
+      for (uint32_t j = 0; j < 8; ++j) masks[byte][j] = byte >> j << 31;
+  }
+  alignas(32) uint32_t masks[256][8];
+};
+constexpr SignsOfBytes kSignsOfBytes;
+#endif
+
+// The signs of the elements from a multiple of 16 on.
+class SignsFrom {
+ public:
+  explicit SignsFrom(const uint16_t* bits) : bits_(bits) {}
+
+  // The vector that begins at element i, with its signs.
+  Float on(Float v, uint64_t i) const {
+#if defined(__AVX512F__)
+    return (Float)_mm512_mask_xor_epi32((__m512i)v, bits_[i / kSigns], (__m512i)v, (__m512i)(Word{} + kMinus));
+#elif defined(__AVX2__)
+    const uint8_t byte = reinterpret_cast<const uint8_t*>(bits_)[i / kWidth];
+    return (Float)((Word)v ^ *reinterpret_cast<const Word*>(kSignsOfBytes.masks[byte]));
+#else
+    const Word own = Word{} + (static_cast<uint32_t>(bits_[i / kSigns]) >> i % kSigns);
+    return (Float)((Word)v ^ ((Word)((own & (Word{1, 2, 4, 8})) != 0) & kMinus));
+#endif
+  }
+  float on(float v, uint64_t i) const {
+    return float_of(bits_of(v) ^ static_cast<uint32_t>(bits_[i / kSigns]) >> i % kSigns << 31);
+  }
+
+ private:
+  const uint16_t* bits_;
+};
+
+// Draws signs.
 class Signs {
  public:
-  Signs(uint32_t k0, uint32_t k1) : k0_(k0), k1_(k1) {
-    for (int j = 0; j < kWidth; ++j) shifts_[j] = static_cast<uint32_t>(31 - j);
-  }
+  Signs(uint32_t k0, uint32_t k1) : k0_(k0), k1_(k1) {}
 
   // Draws the signs of kMaxTurned elements, far ahead of their use; `first` is a multiple of 16.
   void seek(int64_t first) {
     const auto start = static_cast<uint32_t>(first / kSigns);
-    for (int i = 0; i < kMaxTurned / kSigns; i += kWidth)
-      *reinterpret_cast<Word*>(draws_ + i) = drawn(ramp() + (start + static_cast<uint32_t>(i)));
+    for (int i = 0; i < kMaxTurned / kSigns; i += kWidth) {
+      const auto draws = __builtin_convertvector(drawn(ramp() + (start + static_cast<uint32_t>(i))), Shorts);
+      std::memcpy(bits_ + i, &draws, sizeof draws);
+    }
   }
 
-  // The vector that begins at element i, with its signs.
-  Float on(Float v, int64_t i) const {
-#if defined(__AVX512F__)
-    const uint32_t bits = draws_[i / kSigns] >> i % kSigns;
-    return (Float)_mm512_mask_xor_epi32((__m512i)v, static_cast<__mmask16>(bits), (__m512i)v,
-                                        (__m512i)(Word{} + kMinus));
-#else
-    const Word bits = (Word{} + draws_[i / kSigns]) << (shifts_ - static_cast<uint32_t>(i % kSigns));
-    return (Float)((Word)v ^ (bits & kMinus));
-#endif
-  }
-  float on(float v, int64_t i) const { return float_of(bits_of(v) ^ draws_[i / kSigns] >> i % kSigns << 31); }
+  // From element `first` of them on, rounded down to a multiple of 16.
+  SignsFrom from(int64_t first) const { return SignsFrom(bits_ + first / kSigns); }
 
  private:
   // The hash of draws.h, for counters that are not a row of 32.
@@ -93,9 +133,15 @@ class Signs {
   }
 
   uint32_t k0_, k1_;
-  Word shifts_;
-  alignas(64) uint32_t draws_[kMaxTurned / kSigns];
+  alignas(64) uint16_t bits_[kMaxTurned / kSigns];
 };
+
+// Vectors `h` elements apart through butterflies.
+template <int kRadix, bool kInside, typename Load>
+inline void turn_apart(int64_t j, int64_t h, const Load& load, Float* v) {
+  for (int r = 0; r < kRadix; ++r) v[r] = kInside ? inside(load(j + r * h)) : load(j + r * h);
+  butterflies<kRadix>(v);
+}
 
 // kRadix vectors `h` elements apart through butterflies, for all places of a block of n elements.
 template <int kRadix, bool kInside, typename Load, typename Store>
@@ -103,40 +149,68 @@ inline void pass(int64_t n, int64_t h, const Load& load, const Store& store) {
   for (int64_t base = 0; base < n; base += kRadix * h)
     for (int64_t j = base; j < base + h; j += kWidth) {
       Float v[kRadix];
-      for (int r = 0; r < kRadix; ++r) v[r] = kInside ? inside(load(j + r * h)) : load(j + r * h);
-      butterflies<kRadix>(v);
+      turn_apart<kRadix, kInside>(j, h, load, v);
       for (int r = 0; r < kRadix; ++r) store(j + r * h, v[r]);
     }
 }
 
-// The widest radix that fits; gives it back.
-template <bool kInside, typename Load, typename Store>
-inline int64_t widest_pass(int64_t n, int64_t h, const Load& load, const Store& store) {
-  switch (least<int64_t>(8, n / h)) {
-    case 8: return pass<8, kInside>(n, h, load, store), 8;
-    case 4: return pass<4, kInside>(n, h, load, store), 4;
-    case 2: return pass<2, kInside>(n, h, load, store), 2;
-    default: return pass<1, kInside>(n, h, load, store), 1;
+// The same for the last pass: cache lines are stored whole, as streams want them. Gives back a sum that is finite only
+// if there is no NaN: one comes of two infinite numbers, and of them the difference as well as the sum is infinite or
+// NaN, so that half of the results tell.
+template <int kRadix, bool kInside, typename Load, typename Store>
+inline Float last_pass(int64_t n, int64_t h, const Load& load, const Store& store) {
+  constexpr int kParts = kInside ? 1 : static_cast<int>(kLine) / kWidth;
+  Float sum{};
+  for (int64_t base = 0; base < n; base += kRadix * h)
+    for (int64_t j = base; j < base + h; j += kParts * kWidth) {
+      Float v[kParts][kRadix];
+      for (int part = 0; part < kParts; ++part) {
+        turn_apart<kRadix, kInside>(j + part * kWidth, h, load, v[part]);
+        for (int r = 0; r < most(kRadix / 2, 1); ++r) sum += v[part][r];
+      }
+      for (int r = 0; r < kRadix; ++r)
+        for (int part = 0; part < kParts; ++part) store(j + part * kWidth + r * h, v[part][r]);
+    }
+  return sum;
+}
+
+// Calls f with the widest radix that fits.
+template <typename F>
+inline void with_radix(int64_t most, const F& f) {
+  switch (least<int64_t>(8, most)) {
+    case 8: return f(Constant<8>{});
+    case 4: return f(Constant<4>{});
+    case 2: return f(Constant<2>{});
+    default: return f(Constant<1>{});
   }
 }
 
-// A block of n >= kWidth elements times Hadamard's matrix: first what lies in a vector, then vectors far apart.
+// A block of n >= 16 elements times Hadamard's matrix: first what lies in a vector, then vectors far apart. True
+// if no result is NaN; it may be false without one.
 template <typename Load, typename Store>
-inline void turn(int64_t n, const Load& load, const Store& store) {
+inline bool turned_by(int64_t n, const Load& load, const Store& store) {
   alignas(64) float room[kMaxTurned];
   const auto from_room = [&](int64_t i) { return *reinterpret_cast<const Float*>(room + i); };
   const auto to_room = [&](int64_t i, Float v) { *reinterpret_cast<Float*>(room + i) = v; };
+  Float sum{};
   if (n <= 8 * kWidth) {
-    widest_pass<true>(n, kWidth, load, store);
-    return;
+    with_radix(n / kWidth, [&](auto radix) { sum = last_pass<radix.value, true>(n, kWidth, load, store); });
+    return finite(sum);
   }
   int64_t h = 8 * kWidth;
-  widest_pass<true>(n, kWidth, load, to_room);
-  while (h * 8 < n) h *= widest_pass<false>(n, h, from_room, to_room);
-  widest_pass<false>(n, h, from_room, store);
+  pass<8, true>(n, kWidth, load, to_room);
+  for (; h * 8 < n; h *= 8) pass<8, false>(n, h, from_room, to_room);
+  with_radix(n / h, [&](auto radix) { sum = last_pass<radix.value, false>(n, h, from_room, store); });
+  return finite(sum);
 }
 
-// The same for n < kWidth.
+// Loops of known length for the usual block.
+template <typename Load, typename Store>
+inline bool turn(int64_t n, const Load& load, const Store& store) {
+  return n == kUsual ? turned_by(kUsual, load, store) : turned_by(n, load, store);
+}
+
+// The same for a few elements: what is left at the end of a tensor.
 inline void turn_few(int64_t n, float* v) {
   for (int64_t h = 1; h < n; h *= 2)
     for (int64_t i = 0; i < n; ++i)
@@ -161,8 +235,8 @@ inline void for_blocks(const Run& run, const float* factors, int64_t size, F f) 
   }
 }
 
-// Whether results go past the caches, which would first read what is overwritten: those of long runs.
-inline bool past_caches(const Run& run, const float* target) { return run.numel >= kLong && can_stream(target); }
+// Whether results go past the caches, which would first read what is overwritten: those in large buffers.
+inline bool past_caches(int64_t room, const float* target) { return room >= kLong && can_stream(target); }
 
 // Blocks of one element: nothing is turned, and no sign is drawn.
 inline void multiply(const float* from, const Run& run, const float* factors, float* to) {
@@ -176,74 +250,78 @@ inline void multiply(const float* from, const Run& run, const float* factors, fl
   }
 }
 
-void forward_run(const float* x, const Run& run, const uint32_t* key, const float* factors, int64_t size, float* y) {
-  Signs signs(key[0], key[1]);
+// Flattened: what a block needs then stays in registers, and the loops of the usual block are unrolled.
+[[gnu::flatten]] void forward_run(const float* x, const Run& run, const uint32_t* key, const float* factors,
+                                  int64_t size, float* y, int64_t room) {
+  Signs drawn(key[0], key[1]);
   for_blocks(run, factors, size, [&](int64_t first, int64_t n, float factor) {
-    if (first % kMaxTurned == 0) signs.seek(run.start + first);
+    if (first % kMaxTurned == 0) drawn.seek(run.start + first);
     const float* source = x + first;
     float* target = y + first;
-    const int64_t shift = first % kMaxTurned;
-    if (n < kWidth) {
-      float few[kWidth];
-      for (int64_t i = 0; i < n; ++i) few[i] = signs.on(source[i] * factor, shift + i);
+    const SignsFrom signs = drawn.from(first % kMaxTurned);
+    if (n < kSigns) {  // these alone may begin between two draws
+      float few[kSigns];
+      for (int64_t i = 0; i < n; ++i) few[i] = signs.on(source[i] * factor, first % kSigns + i);
       turn_few(n, few);
       for (int64_t i = 0; i < n; ++i) target[i] = one_nan(few[i]);
       return;
     }
     const auto taken = [&](int64_t i) {
-      __builtin_prefetch(source + i + kAhead);
-      return signs.on(load(source + i) * factor, shift + i);
+      if (i % kLine == 0) __builtin_prefetch(source + i + kAhead);
+      return signs.on(load(source + i) * factor, i);
     };
-    if (past_caches(run, target))
-      turn(n, taken, [&](int64_t i, Float v) { stream(target + i, one_nan(v)); });
-    else
-      turn(n, taken, [&](int64_t i, Float v) { *reinterpret_cast<FloatAt*>(target + i) = one_nan(v); });
+    const bool clean = past_caches(room, target)
+                           ? turn(n, taken, [&](int64_t i, Float v) { stream(target + i, v); })
+                           : turn(n, taken, [&](int64_t i, Float v) { *reinterpret_cast<FloatAt*>(target + i) = v; });
+    if (!clean) one_nan(target, n);
   });
 }
 
-void inverse_run(const float* y, const Run& run, const uint32_t* key, const float* factors, int64_t size, float* x) {
-  Signs signs(key[0], key[1]);
+[[gnu::flatten]] void inverse_run(const float* y, const Run& run, const uint32_t* key, const float* factors,
+                                  int64_t size, float* x, int64_t room) {
+  Signs drawn(key[0], key[1]);
   for_blocks(run, factors, size, [&](int64_t first, int64_t n, float factor) {
-    if (first % kMaxTurned == 0) signs.seek(run.start + first);
+    if (first % kMaxTurned == 0) drawn.seek(run.start + first);
     const float* source = y + first;
     float* target = x + first;
-    const int64_t shift = first % kMaxTurned;
-    if (n < kWidth) {
-      float few[kWidth];
+    const SignsFrom signs = drawn.from(first % kMaxTurned);
+    if (n < kSigns) {
+      float few[kSigns];
       for (int64_t i = 0; i < n; ++i) few[i] = source[i];
       turn_few(n, few);
-      for (int64_t i = 0; i < n; ++i) target[i] = one_nan(signs.on(few[i] * factor, shift + i));
+      for (int64_t i = 0; i < n; ++i) target[i] = one_nan(signs.on(few[i] * factor, first % kSigns + i));
       return;
     }
     const auto taken = [&](int64_t i) {
-      __builtin_prefetch(source + i + kAhead);
+      if (i % kLine == 0) __builtin_prefetch(source + i + kAhead);
       return load(source + i);
     };
-    const auto given = [&](int64_t i, Float v) { return one_nan(signs.on(v * factor, shift + i)); };
-    if (past_caches(run, target))
-      turn(n, taken, [&](int64_t i, Float v) { stream(target + i, given(i, v)); });
-    else
-      turn(n, taken, [&](int64_t i, Float v) { *reinterpret_cast<FloatAt*>(target + i) = given(i, v); });
+    const auto given = [&](int64_t i, Float v) { return signs.on(v * factor, i); };
+    const bool clean =
+        past_caches(room, target)
+            ? turn(n, taken, [&](int64_t i, Float v) { stream(target + i, given(i, v)); })
+            : turn(n, taken, [&](int64_t i, Float v) { *reinterpret_cast<FloatAt*>(target + i) = given(i, v); });
+    if (!clean || !finite(factor)) one_nan(target, n);
   });
 }
 
 void forward(const float* x, const Run* runs, int64_t num_runs, const uint32_t* keys, const float* factors,
-             int64_t size, float* y) {
+             int64_t size, float* y, int64_t room) {
   for (int64_t i = 0; i < num_runs; ++i)
     if (size == 1)
       multiply(x + runs[i].source, runs[i], factors, y + runs[i].target);
     else
-      forward_run(x + runs[i].source, runs[i], keys + 2 * i, factors, size, y + runs[i].target);
+      forward_run(x + runs[i].source, runs[i], keys + 2 * i, factors, size, y + runs[i].target, room);
   end_of_stream();
 }
 
 void inverse(const float* y, const Run* runs, int64_t num_runs, const uint32_t* keys, const float* factors,
-             int64_t size, float* x) {
+             int64_t size, float* x, int64_t room) {
   for (int64_t i = 0; i < num_runs; ++i)
     if (size == 1)
       multiply(y + runs[i].target, runs[i], factors, x + runs[i].source);
     else
-      inverse_run(y + runs[i].target, runs[i], keys + 2 * i, factors, size, x + runs[i].source);
+      inverse_run(y + runs[i].target, runs[i], keys + 2 * i, factors, size, x + runs[i].source, room);
   end_of_stream();
 }
 

@@ -14,12 +14,12 @@ constexpr int64_t kRunColumns = sizeof(Run) / sizeof(int64_t);
 constexpr int64_t kMaxTurned = 4096;  // elements of a block, a power of two
 
 struct HadamardKernels {
-  // y = H (s o f x): two key words a run; `size` elements are turned together.
+  // y = H (s o f x): two key words a run; `size` elements are turned together. y has `room` elements.
   void (*forward)(const float* x, const Run* runs, int64_t num_runs, const uint32_t* keys, const float* factors,
-                  int64_t size, float* y);
-  // x = f s o H y.
+                  int64_t size, float* y, int64_t room);
+  // x = f s o H y; x has `room` elements.
   void (*inverse)(const float* y, const Run* runs, int64_t num_runs, const uint32_t* keys, const float* factors,
-                  int64_t size, float* x);
+                  int64_t size, float* x, int64_t room);
 };
 
 namespace portable { extern const HadamardKernels hadamard; }

@@ -6,13 +6,19 @@
 namespace tw::TW_ISA {
 namespace {
 
-// Takes the rows of a lane in order, x = level * step; what belongs to no tensor is dropped. Whole rows go past the
-// caches where they can: nothing reads them soon, and a cached store would first read what it overwrites, which is
+constexpr int64_t kManyNumbers = 1 << 18;  // they leave the caches anyway
+
+// Takes the rows of a lane in order, x = level * step; what belongs to no tensor is dropped. Whole rows of many go past
+// the caches where they can: nothing reads them soon, and a cached store would first read what it overwrites, which is
 // half of the memory traffic of decoding.
 class RowWriter {
  public:
   RowWriter(const Segment* segments, int64_t num_segments, const float* steps, float* x)
-      : segment_(segments), end_(segments + num_segments), steps_(steps), x_(x) {}
+      : segment_(segments), end_(segments + num_segments), steps_(steps), x_(x) {
+    int64_t numel = 0;
+    for (int64_t i = 0; i < num_segments; ++i) numel += segments[i].numel;
+    many_ = numel >= kManyNumbers;
+  }
 
   void put(int64_t row, const Int* levels) {
     if (row >= until_) seek(row);
@@ -45,7 +51,7 @@ class RowWriter {
     }
     out_ = x_ + s.offset + element;
     step_ = steps_[scale_.at(s, element)];
-    streamed_ = can_stream(out_);
+    streamed_ = many_ && can_stream(out_);
     present_ = least(left, kRow);
     until_ = row + most<int64_t>(least(left, scale_.end() - element) / kRow, 1);
   }
@@ -55,7 +61,7 @@ class RowWriter {
   float *x_, *out_ = nullptr;
   ScaleCursor scale_;
   float step_ = 0;
-  bool streamed_ = false;
+  bool many_, streamed_ = false;
   int64_t from_ = 0, until_ = INT64_MIN, present_ = 0;
 };
 

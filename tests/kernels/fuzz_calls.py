@@ -25,6 +25,7 @@ DECODERS = (
     "topk_scatter",
     "fourier_inverse",
     "hadamard_inverse",
+    "turned_decode_sum",
     "products_product",
 )
 ENCODERS = (
@@ -38,6 +39,8 @@ ENCODERS = (
     "topk_select",
     "fourier_forward",
     "hadamard_forward",
+    "turned_encode_ternary",
+    "turned_encode_qsgd",
 )
 SPECIAL = (0.0, -0.0, 1.0, -1e-45, 3.4e38, np.inf, -np.inf, np.nan)
 WINDOWED = 60_000  # groups: more than top-k adds at a time
@@ -287,6 +290,34 @@ class Calls:
     def hadamard_inverse(self) -> Args:
         tables, source, target = self.rotation()
         return [self.floats(target), *tables, self.room(source)]
+
+    def turned(self, granule_rows: int) -> tuple[Args, np.ndarray, int, int, int]:
+        """Runs with keys and so on, a table of the same elements; how many numbers, rows and scales."""
+        runs, size, _ = self.rotation()
+        table, row = [], 0
+        for scale, (_, numel, target, _, _, start) in enumerate(runs[0].reshape(-1, 6).tolist()):
+            table += [target, numel, row, scale, 0, start]
+            row += -(-numel // (32 * granule_rows)) * granule_rows
+        return runs, np.array(table, "i8"), size, row, len(table) // 6
+
+    def turned_encode_ternary(self) -> Args:
+        digits = self.integer(4, 5)
+        runs, table, size, rows, scales = self.turned(digits)
+        payload = self.room(rows // digits * 32, "u1")
+        return [self.floats(size), *runs, table, self.floats(scales), self.floats(scales), digits, payload]
+
+    def turned_encode_qsgd(self) -> Args:
+        bits = self.integer(2, 8)
+        runs, table, size, rows, scales = self.turned(field_rows(bits))
+        payload = self.room(rows * 4 * bits, "u1")
+        return [self.floats(size), *runs, table, self.floats(scales), bits, payload]
+
+    def turned_decode_sum(self) -> Args:
+        runs, table, size, rows, scales = self.turned(5)
+        zero, shards = self.size(300), self.integer(1, 4)
+        digits, per_shard = fitting(2 * zero + 1), -(-rows // shards)
+        words = self.payload(shards * -(-per_shard // digits) * 32, "i4")
+        return [words, shards, per_shard, zero, digits, table, self.floats(scales), *runs, self.room(size)]
 
     def matrix(self, rows: int, columns: int) -> np.ndarray:
         """As it lies in memory, or transposed."""

@@ -83,6 +83,28 @@ def test_both_ways_are_the_reference_bit_for_bit(
     assert same_bits(case.inverse(compared, y), case.inverse(REFERENCE, y))
 
 
+@given(
+    places=st.lists(st.integers(0, 511), min_size=1, max_size=4, unique=True),
+    seed=st.integers(0, 2**31),
+    value=st.sampled_from((math.inf, 3.3e38, -1.7e38)),
+    factor=st.sampled_from((1.0, 22.62, math.inf, math.nan, 0.0)),
+)
+@example([0, 256], 0, 3.3e38, 22.62)  # too large for float32 in the last level of butterflies alone
+@example([7, 263, 128, 384], 1, 3.3e38, 22.62)  # the same one level earlier: infinity minus infinity
+def test_what_is_no_number_is_one_nan(
+    compared: Kernels, places: list[int], seed: int, value: float, factor: float
+) -> None:
+    """Whichever of the values in between are the first that are not finite."""
+    case = made(512, [512], 0, 0, seed)
+    case.x.zero_()
+    case.x[torch.tensor(places) + 3] = value
+    case.factors.fill_(factor)
+    assert same_bits(case.forward(compared), case.forward(REFERENCE))
+    y = torch.zeros(case.room)
+    y[torch.tensor(places) + 1] = value
+    assert same_bits(case.inverse(compared, y), case.inverse(REFERENCE, y))
+
+
 @pytest.mark.parametrize("size", SIZES[1:])
 @pytest.mark.parametrize("numel", [1, 31, 512, 5003])
 def test_a_rotation_keeps_lengths_and_goes_back(kernels: Kernels, size: int, numel: int) -> None:

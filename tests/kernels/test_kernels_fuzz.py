@@ -63,7 +63,7 @@ def fake_native(broken: Any) -> Any:
     made = {family: (lambda isa: Fake(isa, broken)) for family in ("Ternary", "Qsgd", "Sign", "Topk")}
     more = {
         family: (lambda isa: Fake(isa, broken))
-        for family in ("Rangefloat", "Fourier", "Products", "Hadamard")
+        for family in ("Rangefloat", "Fourier", "Products", "Hadamard", "Turned")
     }
     return SimpleNamespace(instruction_sets=lambda: ["good", "bad"], **made, **more)
 

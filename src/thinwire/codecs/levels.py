@@ -276,17 +276,27 @@ class SharedPacker(Packer):
         self.granule_bytes = levels.granule_bytes
         self.num_granules = self.rows.num_granules
         self.max_words = self.rows.num_scales if levels.fixed_scale is None else 0
-        self.fixed_scales = (
-            None
-            if self.max_words
-            else torch.full((self.rows.num_scales,), levels.fixed_scale or 0.0, device=context.device)
-        )
         self.zero = levels.top * context.world
         self._top, self._sum, self._own = (  # divisors on the device: see `devices.quotient`
             torch.full((), by, dtype=torch.float32, device=context.device)
             for by in (levels.top, levels.gain * self.zero, levels.gain * levels.top)
         )
         self.sum_digits = digits_per_word(2 * self.zero + 1)
+
+    @functools.cached_property
+    def _fixed_scales(self) -> Tensor:
+        scale = self.levels.fixed_scale or 0.0
+        return torch.full((self.rows.num_scales,), scale, device=self.context.device)
+
+    @functools.cached_property
+    def own_steps(self) -> Tensor:
+        """Between the levels of one rank, where scales are fixed."""
+        return self._fixed_scales / self._top
+
+    @functools.cached_property
+    def sum_steps(self) -> Tensor:
+        """What one level of the sum is of the mean, where scales are fixed."""
+        return self._fixed_scales / self._sum
 
     def parts(self, count: int) -> list[Part]:
         return [
@@ -314,8 +324,8 @@ class SharedPacker(Packer):
             self.levels.measure(x, words)
 
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
-        scales = shared.view(torch.float32) if self.fixed_scales is None else self.fixed_scales
-        self.levels.draw(x, scales / self._top, key, payload)
+        steps = shared.view(torch.float32) / self._top if self.max_words else self.own_steps
+        self.levels.draw(x, steps, key, payload)
 
     def merged_bytes(self, num_granules: int) -> int:
         return -(-num_granules * self.rows.granule_rows // self.sum_digits) * ROW * 4
@@ -327,15 +337,13 @@ class SharedPacker(Packer):
         shards = sums.shape[0]
         rows_per_shard = -(-self.num_granules // shards) * self.rows.granule_rows
         words = sums.reshape(-1).view(torch.int32)
-        scales = shared.view(torch.float32) if self.fixed_scales is None else self.fixed_scales
-        steps = scales / self._sum
+        steps = shared.view(torch.float32) / self._sum if self.max_words else self.sum_steps
         self.levels.kernels.decode_sum(
             words, shards, rows_per_shard, self.zero, self.sum_digits, self.rows.table, steps, x
         )
 
     def decode_local(self, payload: Tensor, shared: Tensor, x: Tensor) -> None:
-        scales = shared.view(torch.float32) if self.fixed_scales is None else self.fixed_scales
-        steps = scales / self._own
+        steps = (shared.view(torch.float32) if self.max_words else self._fixed_scales) / self._own
         self.levels.decode_local(payload.unsqueeze(0), steps.view(1, -1), x)
 
 

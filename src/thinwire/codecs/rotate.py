@@ -108,14 +108,14 @@ class BoundRotation(RangedStage):
             self.divisors = torch.where(some, (1 / self.factors).clamp(max=_LARGEST), 0.0)
 
     def forward_range(self, x: Tensor, y: Tensor, first: int, last: int) -> None:
-        table, keys = self._runs(first, last)
+        table, keys = self.runs(first, last)
         self.context.kernels.hadamard.forward(x, table, keys, self.divisors, self.size, y)
 
     def inverse_range(self, y: Tensor, x: Tensor, first: int, last: int) -> None:
-        table, keys = self._runs(first, last)
+        table, keys = self.runs(first, last)
         self.context.kernels.hadamard.inverse(y, table, keys, self.factors, self.size, x)
 
-    def _runs(self, first: int, last: int) -> tuple[Tensor, Tensor]:
+    def runs(self, first: int, last: int) -> tuple[Tensor, Tensor]:
         """The numbers first..last as kernels take them, and their keys."""
         if (first, last) not in self._tables:
             self._tables[first, last] = self._table(self.layout.pieces(first, last))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from thinwire.codecs.turned import turned
 from thinwire.codecs.two_phase import TwoPhasePacker
 from thinwire.devices import StepVerdict
 from thinwire.exchange.statistics import Statistics
@@ -246,16 +247,26 @@ class RangedChunk(Chunk):
         # where sums arrive in place the values are the payload, and several are under way
         room = f"values {load.index}.{number}" if flight.lane.route.in_place else f"values {load.index}"
         self.stage, self.first, self.last = flight.stage, part.first, part.last
-        super().__init__(flight, number, load.take(room, part.last - part.first), world)
+        seen = flight.holds or load.see is not None or flight.feedback.statistics is not None
+        self.turned = None if seen else turned(flight.stage, part.packer, part.first, part.last)
+        numel = 0 if self.turned else part.last - part.first
+        super().__init__(flight, number, load.take(room, numel), world)
 
     def encode(self) -> None:
         flight = self.flight
+        if self.turned is not None:
+            self.payload[self.packer.payload_bytes :] = 0
+            self.turned.encode(flight.load.x, self.payload)
+            return
         self.stage.forward_range(flight.load.x, self.values, self.first, self.last)
         if flight.holds and flight.bound.fixed:
             flight.feedback.join(self.values, self.pieces)
         super().encode()
 
     def decode(self, sums: Tensor) -> None:
+        if self.turned is not None:
+            self.turned.decode(sums, self.flight.load.x)
+            return
         super().decode(sums)
         self.stage.inverse_range(self.values, self.flight.load.x, self.first, self.last)
 

@@ -192,11 +192,66 @@ class HadamardKernels(Protocol):
     ) -> None: ...
 
 
+class TurnedKernels(Protocol):
+    """A rotation and rounding to the nearest level, there and back: the bits of one after the other.
+
+    They go tile by tile: what would lie between them is never made as a whole. `runs` is the table of
+    `HadamardKernels`, `table` that of the coder: the same elements, entry by entry.
+    """
+
+    def encode_ternary(
+        self,
+        x: Tensor,
+        runs: Tensor,
+        keys: Tensor,
+        factors: Tensor,
+        size: int,
+        table: Tensor,
+        scales: Tensor,
+        bounds: Tensor,
+        digits: int,
+        payload: Tensor,
+        /,
+    ) -> None: ...
+
+    def encode_qsgd(
+        self,
+        x: Tensor,
+        runs: Tensor,
+        keys: Tensor,
+        factors: Tensor,
+        size: int,
+        table: Tensor,
+        steps: Tensor,
+        bits: int,
+        payload: Tensor,
+        /,
+    ) -> None: ...
+
+    def decode_sum(
+        self,
+        words: Tensor,
+        num_shards: int,
+        rows_per_shard: int,
+        zero: int,
+        sum_digits: int,
+        table: Tensor,
+        steps: Tensor,
+        runs: Tensor,
+        keys: Tensor,
+        factors: Tensor,
+        size: int,
+        x: Tensor,
+        /,
+    ) -> None: ...
+
+
 @dataclass(frozen=True)
 class Kernels:
     """A named set of kernels. `name` is "reference", "cpu-<instruction set>" or "triton".
 
-    `on_device`: the host only launches them, so tables and keys are wanted where the tensors are.
+    `turned`: two kernels in one call, where that is faster. `on_device`: the host only launches them, so
+    tables and keys are wanted where the tensors are.
     """
 
     name: str
@@ -209,4 +264,5 @@ class Kernels:
     products: ProductsKernels
     fourier: FourierKernels
     hadamard: HadamardKernels
+    turned: TurnedKernels | None = None
     on_device: bool = False

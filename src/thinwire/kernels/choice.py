@@ -52,6 +52,7 @@ def backends() -> dict[str, Kernels]:
                 products=native.Products(isa),
                 fourier=native.Fourier(isa),
                 hadamard=native.Hadamard(isa),
+                turned=native.Turned(isa),
             )
     found["reference"] = Kernels(
         "reference",

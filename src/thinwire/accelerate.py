@@ -30,7 +30,7 @@ def compress(accelerator: Accelerator, codec: CodecChoice = "auto", **options: A
     """Makes what the accelerator prepares send compressed gradients; takes what `tw.compress` takes.
 
     >>> accelerator = Accelerator()                                                          # doctest: +SKIP
-    >>> compression = compress(accelerator, "rotated")                                       # doctest: +SKIP
+    >>> compression = compress(accelerator, "qsgd:4")                                        # doctest: +SKIP
     >>> model, optimizer, loader = accelerator.prepare(net, optimizer, loader)               # doctest: +SKIP
     """
     return AcceleratorCompression(accelerator, codec, options)

@@ -32,7 +32,7 @@ def compress(trainer: Trainer, codec: CodecChoice = "auto", **options: Any) -> T
     The Trainer's checkpoints have its state, its logs the ratio and the bytes of a step.
 
     >>> trainer = Trainer(model, args, train_dataset=data)                                   # doctest: +SKIP
-    >>> compression = compress(trainer, "rotated")                                           # doctest: +SKIP
+    >>> compression = compress(trainer, "qsgd:4")                                            # doctest: +SKIP
     """
     accelerator = trainer.accelerator
     if accelerator.distributed_type not in PLAIN:

@@ -23,7 +23,9 @@ def clouds() -> TensorDataset:
 def main() -> None:
     torch.manual_seed(0)
     accelerator, data = Accelerator(cpu=True), clouds()
-    net = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, CLASSES))
+    net = nn.Sequential(
+        nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, CLASSES)
+    )
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     compression = thinwire.accelerate.compress(accelerator, "qsgd:4")
     model, optimizer, loader = accelerator.prepare(net, optimizer, DataLoader(data, BATCH, shuffle=True))

@@ -23,7 +23,9 @@ def clouds() -> TensorDataset:
 class Classifier(LightningModule):
     def __init__(self) -> None:
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, CLASSES))
+        self.net = nn.Sequential(
+            nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, CLASSES)
+        )
 
     def training_step(self, batch: list[torch.Tensor], index: int) -> torch.Tensor:
         return nn.functional.cross_entropy(self.net(batch[0]), batch[1])

@@ -26,7 +26,9 @@ def train() -> None:
     """What every worker does."""
     torch.manual_seed(0)
     rank = get_context().get_world_rank()
-    net = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, CLASSES))
+    net = nn.Sequential(
+        nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, CLASSES)
+    )
     model, compressor = thinwire.ray.prepare_model(net, "qsgd:4")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(STEPS):

@@ -36,7 +36,7 @@ def train() -> None:
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), labels).backward()
         optimizer.step()
-    if rank == 0:
+    if rank == 0 and compressor is not None:  # a single worker has none
         x, labels = batch(STEPS, 0)
         print(f"accuracy {(net(x).argmax(1) == labels).float().mean():.3f}")
         print(f"{compressor.report().headline()['thinwire/ratio']:.1f}x fewer bytes")

@@ -27,7 +27,7 @@ def guard(model: DistributedDataParallel, compressor: Compressor) -> None:
 
 
 def refuse_nested(model: DistributedDataParallel) -> None:
-    """Raises if a part of the model is DDP too: it would exchange gradients by collectives of its own first."""
+    """Raises if a part of the model is DDP too, which would exchange gradients before its whole does."""
     if any(isinstance(module, DistributedDataParallel) for module in model.module.modules()):
         raise PlanError(
             "this model is wrapped twice, so its gradients would be exchanged twice, once as they are: give "

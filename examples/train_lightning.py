@@ -46,6 +46,7 @@ def main() -> None:
         x, labels = data.tensors
         print(f"accuracy {(module.net(x).argmax(1) == labels).float().mean():.3f}")
         print(f"{trainer.callback_metrics['thinwire/ratio']:.1f}x fewer bytes")
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ def main() -> None:
         print(f"accuracy {(trainer.model.net(x).argmax(1) == labels).float().mean():.3f}")
         shown = next(line for line in reversed(trainer.state.log_history) if "thinwire/ratio" in line)
         print(f"{shown['thinwire/ratio']:.1f}x fewer bytes")
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -188,3 +188,5 @@ if __name__ == "__main__":
     said = jobs[sys.argv[1]](Path(sys.argv[2]))
     sys.stdout.write(f"SAID {said}\n")
     sys.stdout.flush()
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -70,7 +70,7 @@ test: lint
 # The front ends with their frameworks, in an environment of their own (2 GB). It gets thinwire as it is now.
 FRONTENDS := build/frontends-venv
 test-frontends: $(FRONTENDS)/.installed
-	PYTHONPATH=tests/frontends $(FRONTENDS)/bin/python -m pytest tests/frontends
+	PYTHONPATH=tests/frontends $(FRONTENDS)/bin/python -m pytest tests/frontends -n 4 --dist loadfile
 
 $(FRONTENDS)/.installed: $(FRONTENDS)/.ready $(shell find src -name '*.py')
 	$(FRONTENDS)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall .

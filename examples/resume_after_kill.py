@@ -61,6 +61,7 @@ def train(path: Path, pause_s: float) -> nn.Module:
                 if dist.get_rank() == 0:
                     parts = {"model": net.state_dict(), "optimizer": optimizer.state_dict()}
                     save(path, {**parts, "compressor": held, "step": step + 1})
+        dist.barrier()  # until the last file is there: launchers cannot start again with those that have left
     return net
 
 

@@ -20,7 +20,11 @@ from thinwire.hooks.ddp import compress as compress_ddp
 
 require("thinwire.accelerate", accelerate="1.15")
 from accelerate import Accelerator  # noqa: E402
-from accelerate.utils import DistributedDataParallelKwargs, DistributedType  # noqa: E402
+from accelerate.utils import (  # noqa: E402
+    DDPCommunicationHookType,
+    DistributedDataParallelKwargs,
+    DistributedType,
+)
 
 FILE = "thinwire.pt"  # in a checkpoint's folder
 PLAIN = (DistributedType.MULTI_CPU, DistributedType.MULTI_GPU, DistributedType.NO)
@@ -30,7 +34,7 @@ def compress(accelerator: Accelerator, codec: CodecChoice = "auto", **options: A
     """Makes what the accelerator prepares send compressed gradients; takes what `tw.compress` takes.
 
     >>> accelerator = Accelerator()                                                          # doctest: +SKIP
-    >>> compression = compress(accelerator, "rotated")                                       # doctest: +SKIP
+    >>> compression = compress(accelerator, "qsgd:4")                                        # doctest: +SKIP
     >>> model, optimizer, loader = accelerator.prepare(net, optimizer, loader)               # doctest: +SKIP
     """
     return AcceleratorCompression(accelerator, codec, options)
@@ -114,8 +118,16 @@ def hooked(
     existing: DistributedDataParallelKwargs | None, attach: Callable[[nn.Module], None]
 ) -> DistributedDataParallelKwargs:
     """The accelerator's options of DDP with a communication hook of ours."""
+    if getattr(existing, "of_thinwire", False):
+        raise PlanError("compress was called for this accelerator before: leave the second call out")
+    if existing is not None and existing.comm_hook != DDPCommunicationHookType.NO:
+        raise PlanError(
+            f"comm_hook={existing.comm_hook.value} and thinwire exclude one another: leave one out"
+        )
 
     class Hooked(DistributedDataParallelKwargs):
+        of_thinwire = True
+
         def register_comm_hook(self, model: nn.Module) -> None:
             attach(model)
 

@@ -24,7 +24,7 @@ class Compression(Callback):
     Its state is in Lightning's checkpoints, so a resumed run goes on with the same bits. Every `log_every`
     steps the ratio and the bytes of a step are logged as metrics, the ratio in the progress bar too.
 
-    >>> trainer = Trainer(strategy="ddp", callbacks=[Compression("rotated")])                 # doctest: +SKIP
+    >>> trainer = Trainer(strategy="ddp", callbacks=[Compression("qsgd:4")])                  # doctest: +SKIP
     """
 
     def __init__(self, codec: CodecChoice = "auto", *, log_every: int = 50, **options: Any) -> None:

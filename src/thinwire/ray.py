@@ -23,7 +23,7 @@ def prepare_model(
     A single worker sends nothing: its compressor is None. Save `compressor.state_dict(gather=True)`, called
     on all workers, in the checkpoint that you report, and `compressor.report().headline()` as metrics.
 
-    >>> model, compressor = thinwire.ray.prepare_model(net, "rotated")                       # doctest: +SKIP
+    >>> model, compressor = thinwire.ray.prepare_model(net, "qsgd:4")                        # doctest: +SKIP
     """
     prepared = ray_torch.prepare_model(model)
     if not isinstance(prepared, DistributedDataParallel):

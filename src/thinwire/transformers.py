@@ -32,7 +32,7 @@ def compress(trainer: Trainer, codec: CodecChoice = "auto", **options: Any) -> T
     The Trainer's checkpoints have its state, its logs the ratio and the bytes of a step.
 
     >>> trainer = Trainer(model, args, train_dataset=data)                                   # doctest: +SKIP
-    >>> compression = compress(trainer, "rotated")                                           # doctest: +SKIP
+    >>> compression = compress(trainer, "qsgd:4")                                            # doctest: +SKIP
     """
     accelerator = trainer.accelerator
     if accelerator.distributed_type not in PLAIN:
@@ -40,6 +40,8 @@ def compress(trainer: Trainer, codec: CodecChoice = "auto", **options: Any) -> T
             f"thinwire needs plain DDP, not {accelerator.distributed_type.value}: leave deepspeed= and fsdp= "
             "out of TrainingArguments"
         )
+    if trainer.model_wrapped is not trainer.model:
+        raise PlanError("this Trainer has trained already: call compress before its first train()")
     made = TrainerCompression(trainer, codec, options)
     accelerator.ddp_handler = hooked(accelerator.ddp_handler, made.attach)
     trainer.callback_handler.callbacks.insert(0, made)  # before those that show the logs

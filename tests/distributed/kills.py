@@ -4,7 +4,8 @@
 
 2 netlab hosts with 2 processes each train `examples/resume_after_kill.py`. After SIGKILL of one rank torchrun
 starts all of them again, and they go on from the last checkpoint. Times are uniform over a run, from the
-first process until the last checkpoint of a run without a kill; one that came too late is tried again. The
+first process until the last checkpoint of a run without a kill; one that came after the last checkpoint of
+its own run is tried again, for nothing is left to train, and torchrun waits for hosts that have ended. The
 first three kills hit rank 0 while it saves, so that half a checkpoint is left. Every kill is one JSON line of
 docs/records/kills.jsonl: the parameters must be those of the run without a kill.
 """
@@ -24,10 +25,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
+
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "docs/records/kills.jsonl"
 SCRIPT = ROOT / "examples/resume_after_kill.py"
-RANKS, SAVING, SECONDS, PAUSE_S, TRIES = 4, 3, 300, 0.25, 5
+RANKS, STEPS, SAVING, PAUSE_S, TRIES = 4, 40, 3, 0.25, 5
+SECONDS = 900  # 20 to 30 on an idle machine; under a load of 60 on 2 cores starting twice takes minutes
+SHOWN = 12  # lines of a run that failed
 
 
 def start(checkpoint: Path) -> subprocess.Popen[str]:
@@ -72,16 +77,16 @@ def undisturbed() -> tuple[set[str], float, float]:
             if checkpoint.exists() and checkpoint.stat().st_mtime_ns != saved:
                 saved, last_s = checkpoint.stat().st_mtime_ns, time.monotonic() - begun
             time.sleep(0.01)
-        return outcome(training), first_s, last_s
+        return outcome(training)[0], first_s, last_s
 
 
-def outcome(training: subprocess.Popen[str]) -> set[str]:
-    """The parameters that the ranks ended with."""
-    text, _ = training.communicate(timeout=SECONDS)
+def outcome(training: subprocess.Popen[str]) -> tuple[set[str], list[str]]:
+    """The parameters that the ranks ended with, and the last lines of a run that failed: how far it was."""
+    text, _ = training.communicate(timeout=SECONDS + 60)
     if training.returncode != 0:
         print(text[-4000:], file=sys.stderr)
-        return {"failed"}
-    return set(re.findall(r"parameters ([0-9a-f]{16})", text))
+        return {"failed"}, text.splitlines()[-SHOWN:]
+    return set(re.findall(r"parameters ([0-9a-f]{16})", text)), []
 
 
 def disturbed(number: int, first_s: float, last_s: float, seed: int) -> dict[str, Any]:
@@ -98,12 +103,15 @@ def disturbed(number: int, first_s: float, last_s: float, seed: int) -> dict[str
             else:
                 killed = kill(Path(folder) / "run.pt", training, rank, begun + at_s * (1 - 0.1 * (tried - 1)))
             killed_s = time.monotonic() - begun
-            ended = sorted(outcome(training))
+            if not killed:
+                training.terminate()
+            ended, said = outcome(training)
         if killed:
             break
     told = {"kill": number, "rank": rank, "saving": saving, "tried": tried, "at_s": round(killed_s, 2)}
     run = {"first_s": round(first_s, 2), "last_s": round(last_s, 2)}
-    return {**told, **run, "killed": killed, "ended": ended, "seconds": round(time.monotonic() - begun, 1)}
+    lasted = {"killed": killed, "ended": sorted(ended), "seconds": round(time.monotonic() - begun, 1)}
+    return {**told, **run, **lasted, **({"said": said} if said else {})}
 
 
 def kill(checkpoint: Path, training: subprocess.Popen[str], rank: int, when: float) -> bool:
@@ -111,9 +119,16 @@ def kill(checkpoint: Path, training: subprocess.Popen[str], rank: int, when: flo
     while training.poll() is None:
         victim = ranks_of(checkpoint).get(rank) if time.monotonic() >= when else None
         if victim is not None:
-            return hit(victim)
+            return hit(victim) and not complete(checkpoint, time.time())
         time.sleep(0.01)
     return False
+
+
+def complete(checkpoint: Path, before: float) -> bool:
+    """Whether the last checkpoint was there by then."""
+    if not checkpoint.exists() or checkpoint.stat().st_mtime > before:
+        return False
+    return bool(torch.load(checkpoint, weights_only=True)["step"] == STEPS)
 
 
 def kill_saving(checkpoint: Path, training: subprocess.Popen[str], rank: int, saves: int) -> bool:

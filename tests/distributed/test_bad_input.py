@@ -85,6 +85,7 @@ def refusals() -> dict[str, Failure]:
         "feedback": lambda: tw.compress(ddp, "terngrad", feedback="elephant"),
         "keep_dense": lambda: tw.compress(ddp, "terngrad", keep_dense=("first",)),
         "no ddp": lambda: tw.compress(mlp(), "terngrad"),  # type: ignore[arg-type]
+        "wrapped twice": lambda: tw.compress(DistributedDataParallel(ddp), "terngrad"),
         "sparse": lambda: tw.ddp_hook("terngrad", model=sparse),
         "complex": lambda: tw.ddp_hook("terngrad", model=nn.Linear(40, 40, dtype=torch.complex64)),
         "empty": lambda: tw.ddp_hook("terngrad", model=nn.ReLU()),
@@ -101,6 +102,7 @@ REFUSALS: dict[str, tuple[str, list[str]]] = {
     "feedback": ("PlanError", ['"elephant"', "none, residual"]),
     "keep_dense": ("PlanError", ['"first"', "vector, small, embedding, last"]),
     "no ddp": ("PlanError", ["Sequential", "DistributedDataParallel(net)"]),
+    "wrapped twice": ("PlanError", ["wrapped twice", "plain net"]),
     "sparse": ("PlanError", ["0 has sparse gradients", "sparse=False"]),
     "complex": ("PlanError", ["weight is torch.complex64", "requires_grad_(False)"]),
     "empty": ("PlanError", ["no trainable parameters"]),

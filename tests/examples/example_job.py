@@ -73,11 +73,15 @@ class Job:
 
     def kill(self) -> None:
         """SIGKILL to all that still run: nobody can clean up."""
-        for rank, pid in enumerate(self._pids):
-            if self._code(rank) is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        for rank in range(len(self._pids)):
+            self.hit(rank)
         self.codes()
+
+    def hit(self, rank: int) -> None:
+        """SIGKILL to one."""
+        if self._code(rank) is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pids[rank], signal.SIGKILL)
 
     def text(self, rank: int = 0) -> str:
         """What a rank wrote so far."""

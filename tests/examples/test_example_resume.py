@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import select
+import signal
 from pathlib import Path
 
-from example_job import Job, Server, run
+import torch
+from example_job import END_S, Job, Server, run
 
 NAME = "resume_after_kill.py"
 
@@ -27,6 +31,24 @@ def test_a_killed_run_goes_on_with_the_same_bits(scripts: Server, tmp_path: Path
     assert first is not None
     assert 15 <= int(first[1]) < 40  # it went on, it did not begin anew
     assert digests(again) == straight
+
+
+def test_nobody_leaves_before_the_last_file_is_there(scripts: Server, tmp_path: Path) -> None:
+    """Launchers start again only those that are there: rank 0 dies while it saves, and rank 1 notices."""
+    run(scripts, tmp_path, NAME, "run.pt")
+    whole = torch.load(tmp_path / "run.pt", weights_only=True)
+    torch.save({**whole, "step": 35}, tmp_path / "run.pt")  # one more file to come
+    os.mkfifo(tmp_path / "run.new")
+    reader = os.open(tmp_path / "run.new", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with Job(scripts, tmp_path, NAME, "run.pt") as job:
+            assert select.select([reader], [], [], END_S)[0], job.text()  # it writes more than a pipe holds
+            job.hit(0)
+            codes = job.codes()
+            assert codes[0] == -signal.SIGKILL
+            assert codes[1] != 0, job.text(1)
+    finally:
+        os.close(reader)
 
 
 def test_without_a_file_it_says_what_it_wants(scripts: Server, tmp_path: Path) -> None:

@@ -48,6 +48,35 @@ def test_a_trainer_that_trains_twice(tmp_path: Path) -> None:
     assert sayings("trained_twice", tmp_path) == ["8 steps | 4 steps"] * 2
 
 
+def test_an_accelerator_is_asked_once_and_before_it_prepares(tmp_path: Path) -> None:
+    for one in sayings("asked_late_or_twice", tmp_path):
+        late, twice, beside = one.split(" | ")
+        assert "call compress before accelerator.prepare" in late
+        assert "was called for this accelerator before" in twice
+        assert "comm_hook=fp16 and thinwire exclude one another" in beside
+
+
+def test_a_trainer_that_wraps_its_model_again_for_smaller_batches(tmp_path: Path) -> None:
+    assert sayings("wrapped_again", tmp_path) == ["4 steps of 4"] * 2
+
+
+def test_a_trainer_whose_model_is_wrapped_already(tmp_path: Path) -> None:
+    """By its user: it would wrap it twice. By itself: it would go on without compression, and not say so."""
+    said = sayings("wrapped_before", tmp_path)
+    assert len(said) == 2
+    for one in said:
+        by_user, by_itself, asked_twice = one.split(" | ")
+        assert "is wrapped twice" in by_user
+        assert "this Trainer has trained already: call compress before" in by_itself
+        assert "was called for this accelerator before" in asked_twice
+
+
+def test_fsdp1_under_lightning(tmp_path: Path) -> None:
+    said = sayings("under_fsdp1", tmp_path)
+    assert len(said) == 2
+    assert all("FSDP1" in one and "fully_shard" in one for one in said)
+
+
 def sayings(job: str, folder: Path) -> list[str]:
     """What the ranks said."""
     ran = launch("bad_jobs.py", job, str(folder))

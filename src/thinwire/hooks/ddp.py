@@ -23,7 +23,7 @@ from thinwire.groups.torch import TorchGroup
 from thinwire.groups.wrappers import Emulated, Link
 from thinwire.hooks.compressor import Compressor
 from thinwire.hooks.failures import explain
-from thinwire.hooks.guard import guard
+from thinwire.hooks.guard import guard, refuse_nested
 from thinwire.hooks.optimizer import quality_by
 from thinwire.plans.policy import KEEP_DENSE, MIN_NUMEL, Policy
 from thinwire.texts import FORMER, read_hierarchy, split_options
@@ -199,7 +199,8 @@ def compress(
             f"compress takes a DistributedDataParallel or FSDP2 model, not {type(model).__name__}: wrap it "
             "first, model = DistributedDataParallel(net)"
         )
-    _refuse_of_fsdp2(options)
+    _refuse_fsdp2(options)
+    refuse_nested(model)
     own = model.device if isinstance(model.device, torch.device) else next(model.parameters()).device
     state, comm_hook = ddp_hook(codec, model=model, process_group=model.process_group, device=own, **options)
     try:
@@ -223,7 +224,7 @@ def _is_sharded(model: Any) -> bool:
     return is_sharded(model)
 
 
-def _refuse_of_fsdp2(options: dict[str, Any]) -> None:
+def _refuse_fsdp2(options: dict[str, Any]) -> None:
     """Takes out what only FSDP2 models have; refuses it where it was given."""
     for name in _OF_FSDP2:
         if options.pop(name):

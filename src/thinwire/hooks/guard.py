@@ -10,6 +10,7 @@ from typing import Any
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.clock import OUTSIDE
+from thinwire.errors import PlanError
 from thinwire.groups.torch import hang_up, on_the_wire
 from thinwire.hooks.compressor import Compressor
 
@@ -23,6 +24,15 @@ def guard(model: DistributedDataParallel, compressor: Compressor) -> None:
     for name in _GUARDED:
         setattr(model, name, Guarded(model, name, compressor))
     leave_out(model, _GUARDED, compressor)  # in copies of the model
+
+
+def refuse_nested(model: DistributedDataParallel) -> None:
+    """Raises if a part of the model is DDP too, which would exchange gradients before its whole does."""
+    if any(isinstance(module, DistributedDataParallel) for module in model.module.modules()):
+        raise PlanError(
+            "this model is wrapped twice, so its gradients would be exchanged twice, once as they are: give "
+            "the plain net to DistributedDataParallel, or to the framework that wraps it"
+        )
 
 
 class Guarded:

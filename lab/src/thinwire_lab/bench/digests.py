@@ -63,7 +63,7 @@ class Digest:
 
 
 def cases() -> tuple[str, ...]:
-    """Every codec of the catalog, some chains, and every memory and control with codecs that take them."""
+    """Every codec of the catalog, some chains, and all feedbacks and schedules with codecs that take them."""
     return (
         *(text for name in CATALOG for text in _whole(SHORT.get(name, name))),
         *CHAINS,

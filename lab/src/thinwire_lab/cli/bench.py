@@ -218,7 +218,7 @@ def digests(
     backend: Annotated[str | None, typer.Option(help="Kernels to use, such as reference.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Print digests of what 30 exchanges give, for every codec, memory and control.
+    """Print digests of what 30 exchanges give, for every codec, error feedback and schedule.
 
     Gradients are made, ranks are 1, 2 and 4 threads of this process, and in the middle
     every run is saved and resumed. Run it before and after a change on one machine:

@@ -44,9 +44,10 @@ def search(
     """Find bit widths per layer: least sensitivity within a budget of bytes, by an integer programme.
 
     \b
-    thinwire private search digits --budget 1.5MB --out widths.json
-    thinwire private train digits --bits widths.json
-    thinwire private search cifar10 --net resnet8w --budget 60MB --start float.pt --data DIR
+    Examples:
+      thinwire private search digits --budget 1.5MB --out widths.json
+      thinwire private train digits --bits widths.json
+      thinwire private search cifar10 --net resnet8w --budget 60MB --start float.pt --data DIR
     """
     from thinwire_lab.private.study import SENSED, float_schedule, plan_for, space_for
     from thinwire_private.net.widths import bits_to_facts
@@ -105,9 +106,10 @@ def pareto(
     Finished runs are lines of docs/records/private-accuracy.jsonl and are not run again.
 
     \b
-    thinwire private pareto digits
-    thinwire private pareto cifar10 --rivals W3A4,W8A8 --searched W3A4 --one-float --data DIR
-    thinwire private pareto cifar10 --epochs 1 --recorded
+    Examples:
+      thinwire private pareto digits
+      thinwire private pareto cifar10 --rivals W3A4,W8A8 --searched W3A4 --one-float --data DIR
+      thinwire private pareto cifar10 --epochs 1 --recorded
     """
     from thinwire_lab.private.study import (
         DEFAULTS,

@@ -51,9 +51,10 @@ def train(
     """Train a network for private inference: floating point, then the integer grid, then a checked export.
 
     \b
-    thinwire private train digits --bits W8A8 --out digits.twq
-    thinwire private train cifar10 --net resnet8w --bits W4A6 --data DIR --out resnet8w.twq
-    thinwire private train mnist --net mymodel:build --bits W4A4 --data DIR
+    Examples:
+      thinwire private train digits --bits W8A8 --out digits.twq
+      thinwire private train cifar10 --net resnet8w --bits W4A6 --data DIR --out resnet8w.twq
+      thinwire private train mnist --net mymodel:build --bits W4A4 --data DIR
     """
     from thinwire_lab.cli.runs import command_line
     from thinwire_lab.private.study import float_schedule, grid_schedule, plan_for

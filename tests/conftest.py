@@ -25,7 +25,6 @@ settings.register_profile(
     "thinwire", deadline=None, max_examples=25, derandomize=True, print_blob=True, phases=AS_FOUND
 )
 settings.register_profile("long", deadline=None, max_examples=1000)
-settings.register_profile("gpu", deadline=None, max_examples=1000, phases=AS_FOUND)
 settings.load_profile("thinwire")
 
 

@@ -83,6 +83,10 @@ class Trace:
     sent: int = 0  # copies from pinned memory
     acts: list[str] = field(default_factory=list)  # all of these, and the group's
     places: list[tuple[str, int]] = field(default_factory=list)  # of large tensors that kernels were given
+    made: list[tuple[str, int]] = field(default_factory=list)  # memory taken: by whom, and bytes
+    kept: list[tuple[str, int]] = field(
+        default_factory=list
+    )  # acts and the places of older memory they wrote
 
     def launches(self) -> Counter[str]:
         return Counter(self.kernels)

@@ -113,6 +113,7 @@ def make_lane(
 
 
 MOST, MANY = 161, 2  # elements of a tensor, and tensors, that Triton's interpreter has time for
+first_most = MOST  # of the first tensor; properties.py has time for whole programs of a GPU
 WIDE = [("normal", 5120, 0), ("one outlier", 2053, 1)]  # aligned, and more than a program of a GPU has: kept
 
 
@@ -120,7 +121,7 @@ def few(kernels: Kernels, tensors: list[tuple[str, int, int]]) -> list[tuple[str
     """The tensors with which a set of kernels is compared: the interpreter runs programs one by one."""
     if kernels.name != "triton" or tensors == WIDE:
         return tensors
-    found = [t for t in tensors if t[1] <= MOST]
+    found = [t for t in tensors[:1] if t[1] <= first_most] + [t for t in tensors[1:] if t[1] <= MOST]
     return found[:: max(1, -(-len(found) // MANY))]
 
 

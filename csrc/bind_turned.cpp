@@ -10,8 +10,11 @@
 
 namespace {
 
-constexpr int64_t kTile = 2 * 20480;  // elements: whole granules of all coders of levels, whole blocks of all rotations
+constexpr int64_t kTile = 20480;  // elements, at most: whole granules of all coders, whole blocks of all rotations
 constexpr size_t kAnySize = size_t{1} << 60;  // of a buffer that is never made
+
+// As few as are whole granules and blocks: what lies between the two calls then stays in the nearest cache.
+int64_t tile_of(int64_t size) { return size <= 1024 ? kTile / 4 : kTile; }
 
 // Room for a tile, aligned to a cache line.
 class Room {
@@ -29,7 +32,8 @@ class Room {
 // never made as a whole: only a tile of it.
 class Tiles {
  public:
-  Tiles(const Runs& runs, const Segments& segments) : runs_(runs), segments_(segments) {
+  Tiles(const Runs& runs, const Segments& segments, int64_t size)
+      : runs_(runs), segments_(segments), tile_(tile_of(size)) {
     require(runs.count() == segments.count(), "runs and segments: not the same elements");
     for (int64_t i = 0; i < runs.count(); ++i) {
       const tw::Run& run = runs.data()[i];
@@ -44,12 +48,12 @@ class Tiles {
   void each(F f) const {
     for (int64_t i = 0; i < runs_.count(); ++i) {
       const tw::Run& whole = runs_.data()[i];
-      for (int64_t first = 0; first < whole.numel; first += kTile) {
+      for (int64_t first = 0; first < whole.numel; first += tile_) {
         tw::Run run = whole;
         tw::Segment s = segments_.data()[i];
         run.source += first, run.start += first, run.target = 0;
         s.row += first / tw::kRow, s.start += first, s.offset = 0;
-        run.numel = s.numel = std::min(kTile, whole.numel - first);
+        run.numel = s.numel = std::min(tile_, whole.numel - first);
         f(i, run, s);
       }
     }
@@ -58,6 +62,7 @@ class Tiles {
  private:
   const Runs& runs_;
   const Segments& segments_;
+  const int64_t tile_;
 };
 
 class Turned {
@@ -95,7 +100,7 @@ class Turned {
     const int64_t shard_words = words_of(rows_per_shard, sum_digits);
     const Segments segments(table, kAnySize, steps.size(), rows);
     const Runs all(runs, x.size(), kAnySize, keys.size(), factors.size(), size);
-    const Tiles tiles(all, segments);
+    const Tiles tiles(all, segments, size);
     nb::gil_scoped_release release;
     const Room room;
     tiles.each([&](int64_t i, const tw::Run& run, const tw::Segment& s) {
@@ -125,7 +130,7 @@ class Turned {
   void encode(const Flat<const float>& x, const Flat<const int64_t>& runs, const Flat<const int32_t>& keys,
               const Flat<const float>& factors, int64_t size, const Segments& segments, Encode code) const {
     const Runs all(runs, x.size(), kAnySize, keys.size(), factors.size(), size);
-    const Tiles tiles(all, segments);
+    const Tiles tiles(all, segments, size);
     nb::gil_scoped_release release;
     const Room room;
     tiles.each([&](int64_t i, const tw::Run& run, const tw::Segment& s) {

@@ -39,9 +39,13 @@ inline Float swapped(Float v) {
 // (a, b) to (a + b, a - b) for lanes that lie kDistance apart. v times 1 or -1 is exact: fusing changes no bit.
 template <int kDistance>
 inline Float crossed(Float v) {
-#if defined(__AVX2__) && defined(__FMA__) && !defined(__AVX512F__)
+#if defined(__FMA__)
   Float ones;
   for (int j = 0; j < kWidth; ++j) ones[j] = j & kDistance ? -1.0f : 1.0f;
+#endif
+#if defined(__AVX512F__) && defined(__FMA__)
+  return (Float)_mm512_fmadd_ps((__m512)v, (__m512)ones, (__m512)swapped<kDistance>(v));
+#elif defined(__AVX2__) && defined(__FMA__)
   return (Float)_mm256_fmadd_ps((__m256)v, (__m256)ones, (__m256)swapped<kDistance>(v));
 #else
   Word minus;

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from thinwire.codecs.coder import Merge
 from thinwire.codecs.rotate import Rotate
 from thinwire.errors import CodecError, PeerError, PlanError
 from thinwire.groups.thread import ThreadGroup, run_ranks
-from thinwire.kernels import Kernels
+from thinwire.kernels import Kernels, backends
 from thinwire.tensors import Key
 
 N = 1 << 16
@@ -158,6 +160,34 @@ def test_parts_do_not_matter() -> None:
 
     whole, parts = means(None), means(20000)
     assert all(same_bits(whole[name], parts[name]) for name in whole)
+
+
+class Watched:
+    """Kernels that note which of them were called."""
+
+    def __init__(self, kernels: object) -> None:
+        self.kernels, self.called = kernels, set[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        self.called.add(name)
+        return getattr(self.kernels, name)
+
+
+@pytest.mark.parametrize("text", ["rotated", "rotated:7"])
+def test_steps_in_one_call_are_those_in_two(text: str) -> None:
+    """A step that nobody measures turns and rounds at once, there and back; the first one is measured."""
+    best = next(iter(backends().values()))
+    if best.turned is None:
+        pytest.skip("there are no native kernels here")
+    watched, specs = Watched(best.turned), specs_of({"a": (300, 130), "b": 700, "c": (64, 600)})
+
+    def steps(turned: Any) -> list[dict[str, Tensor]]:
+        simulation = Simulation(text, specs, 3, kernels=replace(best, turned=turned))
+        return simulation.run(gaussian(specs), steps=3)[0]
+
+    for found, expected in zip(steps(watched), steps(None), strict=True):
+        assert all(same_bits(found[name], expected[name]) for name in expected)
+    assert {name.partition("_")[0] for name in watched.called} == {"encode", "decode"}
 
 
 def test_steps_are_off_unless_asked_for() -> None:

@@ -176,6 +176,6 @@ if __name__ == "__main__":
     if os.environ["RANK"] == "0":
         print("ANSWER " + json.dumps(answer), flush=True)
     sys.stdout.flush()
-    # Not through the interpreter's end: on a busy machine a thread of gloo drops tensors of the Trainer's last
+    # Not by the interpreter's end: on a busy machine a thread of gloo drops tensors of the Trainer's last
     # all-gather (store_flos) so late that it aborts. Ends of scripts are tests/distributed/test_exit.py's.
     os._exit(0)

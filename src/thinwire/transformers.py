@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from transformers import (  # noqa: E402
 from transformers.trainer_utils import get_last_checkpoint  # noqa: E402
 
 from thinwire.accelerate import PLAIN, hooked, read_state, write_state  # noqa: E402
+
+SETTLE_S = 0.1
 
 
 def compress(trainer: Trainer, codec: CodecChoice = "auto", **options: Any) -> TrainerCompression:
@@ -91,6 +94,15 @@ class TrainerCompression(TrainerCallback):
         saved = self.compressor.state_dict(gather=True)
         if state.is_world_process_zero:
             write_state(Path(args.output_dir) / f"checkpoint-{state.global_step}", saved)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Lets a thread of gloo drop the tensors of the Trainer's last all-gather (`store_flos`).
+
+        It needs the interpreter for that; when the interpreter is ending, it ends the process (SIGABRT).
+        """
+        time.sleep(SETTLE_S)
 
     def on_log(
         self,

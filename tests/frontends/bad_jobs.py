@@ -7,6 +7,7 @@ Every rank prints "SAID" and what it met.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -116,7 +117,7 @@ def trained_twice(folder: Path) -> str:
     from thinwire.transformers import compress
 
     said = []
-    for given in ({"model": Classifier()}, {"model_init": Classifier}):
+    for given in ({"model": Classifier()}, {"model_init": lambda: Classifier()}):
         trainer = a_trainer(folder, **given)
         compression: Any = compress(trainer, "topk:0.1")
         for _ in range(2):
@@ -142,12 +143,12 @@ def wrapped_before(folder: Path) -> str:
     """A Trainer wraps a model that is DDP already; one that has trained plainly has wrapped its own."""
     from thinwire.transformers import compress
 
-    trainer = a_trainer(folder, model=DistributedDataParallel(Classifier()))
-    compress(trainer, "topk:0.1")
-    twice = refusal(trainer.train)
     trainer = a_trainer(folder, model=Classifier())
     trainer.train()
     late = refusal(lambda: compress(trainer, "topk:0.1"))
+    trainer = a_trainer(folder, model=DistributedDataParallel(Classifier()))
+    compress(trainer, "topk:0.1")
+    twice = refusal(trainer.train)
     trainer = a_trainer(folder, model=Classifier())
     compress(trainer, "topk:0.1")
     return f"{twice} | {late} | {refusal(lambda: compress(trainer, 'qsgd:4'))}"
@@ -188,5 +189,4 @@ if __name__ == "__main__":
     said = jobs[sys.argv[1]](Path(sys.argv[2]))
     sys.stdout.write(f"SAID {said}\n")
     sys.stdout.flush()
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    os._exit(0)  # see jobs.py

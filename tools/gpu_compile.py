@@ -69,7 +69,8 @@ class Operation:
 def operations() -> list[Operation]:
     """What the codecs call in a step."""
     ints = torch.int32
-    x, keys, one = torch.randn(NUMEL), torch.zeros(2, dtype=ints), torch.ones(1)
+    x = torch.randn(NUMEL, generator=torch.Generator().manual_seed(0))
+    keys, one = torch.zeros(2, dtype=ints), torch.ones(1)
     lane, piece = torch.tensor([0, NUMEL, 0, 0, 0, 0]), torch.tensor([0, NUMEL])
     blocks = torch.tensor([0, NUMEL, 0, 0, 512, 0])
     steps = torch.full((NUMEL // 512,), 0.5)

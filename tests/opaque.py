@@ -8,6 +8,8 @@ arrives when an event behind the copy is waited for, not before: numbers that ar
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -83,10 +85,8 @@ class Trace:
     sent: int = 0  # copies from pinned memory
     acts: list[str] = field(default_factory=list)  # all of these, and the group's
     places: list[tuple[str, int]] = field(default_factory=list)  # of large tensors that kernels were given
-    made: list[tuple[str, int]] = field(default_factory=list)  # memory taken: by whom, and bytes
-    kept: list[tuple[str, int]] = field(
-        default_factory=list
-    )  # acts and the places of older memory they wrote
+    made: list[str] = field(default_factory=list)  # acts that took memory, and who asked for them
+    kept: list[tuple[str, int]] = field(default_factory=list)  # acts on older memory, and where they wrote
 
     def launches(self) -> Counter[str]:
         return Counter(self.kernels)
@@ -100,10 +100,11 @@ class OpaqueMode(TorchDispatchMode):
         self.trace, self.epoch = Trace(), 0
         self._pinned: dict[int, Tensor] = {}
         self._landing: list[Callable[[], None]] = []
+        self._new: list[Opaque] = []  # of this step
 
     def next_step(self) -> Trace:
         """The trace of the step that ends."""
-        done, self.trace = self.trace, Trace()
+        done, self.trace, self._new = self.trace, Trace(), []
         self.epoch += 1
         return done
 
@@ -146,7 +147,20 @@ class OpaqueMode(TorchDispatchMode):
         if name in ("div", "div_") and ours and not isinstance(args[1], Tensor) and not kwargs:
             args = args[0], 1 / torch.tensor(args[1], dtype=args[0].dtype)  # as CUDA does it
             func = torch.ops.aten.mul.Tensor if name == "div" else torch.ops.aten.mul_.Tensor
-        return _wrapped(func(*_inside(args), **_inside(kwargs)), made, args)
+        result = _wrapped(func(*_inside(args), **_inside(kwargs)), made, args)
+        self._note_memory(name, leaves, result)
+        return result
+
+    def _note_memory(self, name: str, given: list[Any], result: Any) -> None:
+        """Whether an act wrote to memory of an earlier step, or took new memory."""
+        known = {_storage(leaf) for leaf in given if isinstance(leaf, Opaque)}
+        new = {_storage(leaf) for leaf in self._new}
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, Opaque) and _storage(leaf) not in known:
+                self._new.append(leaf)  # kept: no other tensor of this step may come to lie there
+                self.trace.made.append(f"{name} in {_asked_by()}")
+            elif isinstance(leaf, Opaque) and _storage(leaf) not in new and name not in _NO_LAUNCH:
+                self.trace.kept.append((name, leaf.data_ptr()))
 
     def _note(self, name: str, args: Any) -> None:
         indices = args[1] if name in ("index", "index_put", "index_put_") else ()
@@ -175,7 +189,9 @@ class OpaqueMode(TorchDispatchMode):
             args[0].fill_(-77)  # until it has arrived
             self._landing.append(lambda: func(args[0], source))
             return args[0]
-        return _wrapped(func(*_inside(args), **_inside(kwargs)), made, args)
+        result = _wrapped(func(*_inside(args), **_inside(kwargs)), made, args)
+        self._note_memory(name, pytree.tree_leaves((args, kwargs)), result)
+        return result
 
     def _pin(self, func: Any, args: Any, kwargs: Any) -> Tensor:
         copied = func.overloadpacket.__name__ == "_pin_memory"
@@ -201,6 +217,18 @@ def _wrapped(result: Any, on_device: bool, args: Any) -> Any:
         return given.get(id(leaf)) if id(leaf) in given else Opaque(leaf)
 
     return pytree.tree_map(one, result)
+
+
+def _storage(tensor: Opaque) -> int:
+    return tensor.inside.untyped_storage().data_ptr()
+
+
+def _asked_by() -> str:
+    """The function of thinwire nearest to an act, as file:function."""
+    frame: Any = sys._getframe(1)
+    while frame and f"{os.sep}thinwire{os.sep}" not in frame.f_code.co_filename:
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_code.co_name}" if frame else "a test"
 
 
 _threads = threading.local()

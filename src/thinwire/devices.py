@@ -215,13 +215,15 @@ class DeviceJudge(Judge):
     def __init__(self, device: torch.device) -> None:
         self._device, self._used = device, 0
         self._slots = torch.zeros(_ROOM, dtype=torch.float64, device=device)
+        self._most = torch.zeros((), dtype=torch.float64, device=device)  # of all slots
+        self._fine = torch.ones((), dtype=torch.bool, device=device)  # what a step without slots is
         self._places: dict[Hashable, list[int]] = {}  # a bucket's slots
         self._taken: Tensor | None = None  # what all ranks agreed on
         self._last: Late | None = None
 
     def see(self, bucket: Hashable, mean: Tensor) -> None:
         if mean.numel():
-            self._slot(bucket).copy_(_largest(mean))
+            torch.linalg.vector_norm(mean, torch.inf, dtype=torch.float64, out=self._slot(bucket))
 
     def replaced(self, bucket: Hashable, finite: bool) -> None:
         for place in self._places.pop(bucket, ()):
@@ -253,8 +255,8 @@ class DeviceJudge(Judge):
     def _finite(self) -> Tensor:
         """NaN is the largest of all, and not less than infinity."""
         if not self._used:
-            return torch.ones((), dtype=torch.bool, device=self._device)
-        return self._slots[: self._used].amax() < torch.inf
+            return self._fine
+        return torch.amax(self._slots[: self._used], dim=0, out=self._most) < torch.inf
 
     def _slot(self, bucket: Hashable) -> Tensor:
         if self._used == self._slots.numel():

@@ -291,7 +291,7 @@ class _ShardedHandle(Handle):
                 chunk.encode_again(payloads, sums)
             else:
                 chunk.packer.merge(payloads, chunk.shared, sums)
-            owned[start + size : start + aligned(size)] = 0
+            owned[start + size : start + aligned(size)].zero_()
             start, shard_start = start + aligned(size), shard_start + shard
         return owned
 

@@ -68,6 +68,18 @@ def test_launches_do_not_depend_on_the_number_of_tensors(
     assert counts[0] == counts[1] <= most
 
 
+@pytest.mark.usefixtures("triton")
+def test_top_k_reads_its_numbers_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a sample and the candidates: all loads and stores are at most 1.3 times the least possible."""
+    monkeypatch.syspath_prepend(TOOLS)
+    import gpu_compile
+
+    select = [one for one in gpu_compile.operations() if one.name == "select"]
+    loaded, stored, launches = gpu_compile.count_bytes(select)["topk.select"]
+    assert loaded + stored <= 1.3 * gpu_compile.LEAST["topk.select"]
+    assert launches == 2
+
+
 def test_a_kernel_compiles_without_a_gpu(triton: Kernels) -> None:
     """One, for one target; `make gpu-compile` compiles all of them for all."""
     environment = {**os.environ, "TRITON_INTERPRET": "0"}

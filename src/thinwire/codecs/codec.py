@@ -55,10 +55,11 @@ class BoundCodec:
         """Values that its stages add up over all ranks before encoding."""
         return sum(stage.num_summands for stage in self.stages)
 
-    def maxima(self, y: Tensor) -> Tensor:
+    def maxima(self, y: Tensor, words: Tensor | None = None) -> Tensor:
         """The words of which all ranks take the maximum before encoding."""
-        words = torch.zeros(self.packer.max_words, dtype=torch.int32, device=y.device)
-        self.packer.maxima(y, words)
+        if words is None:
+            words = torch.empty(self.packer.max_words, dtype=torch.int32, device=y.device)
+        self.packer.maxima(y, words.zero_())
         return words
 
     def decoded(self, x: Tensor) -> Tensor:

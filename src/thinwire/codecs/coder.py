@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from torch import Tensor
 from thinwire.deprecated import take_former_names
 from thinwire.devices import HOST, sent
 from thinwire.kernels import Kernels
-from thinwire.tensors import Key, Layout
+from thinwire.tensors import Key, Layout, Scratch
 from thinwire.texts import show_options
 
 
@@ -114,6 +116,17 @@ class Context:
     def table(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """A table of integers as kernels take it."""
         return sent(torch.tensor(rows, dtype=torch.int64).flatten(), self.tables)
+
+    def room(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Memory for what one call needs until it returns; the next one that asks by this name gets it, too.
+
+        So a steady step takes no new memory: a lane is coded by one thread, and on a device in one stream.
+        """
+        return self._scratch.take(name, math.prod(shape) * dtype.itemsize).view(dtype).view(shape)
+
+    @functools.cached_property
+    def _scratch(self) -> Scratch:
+        return Scratch(self.device)
 
 
 class Coder(ChainLink):

@@ -124,7 +124,7 @@ class FloatPacker(Packer):
         wire = payload.view(self.wire_dtype)
         for run, target in self._pairs(wire):
             _divide(x[run.where], self.context.world, target)
-        wire[self.numel :] = 0
+        wire[self.numel :].zero_()
 
     def merged_bytes(self, num_granules: int) -> int:
         return num_granules * GRANULE_BYTES
@@ -195,7 +195,7 @@ class ScaledPacker(FloatPacker):
         wire, powers = payload.view(self.wire_dtype), Powers.of(shared)
         for run, target in self._pairs(wire):
             _divide(x[run.where], self.context.world, target, powers.up[run.tensor])
-        wire[self.numel :] = 0
+        wire[self.numel :].zero_()
 
     def decode(self, sums: Tensor, shared: Tensor, x: Tensor) -> None:
         self._decode(sums, shared, x, 1)

@@ -45,7 +45,7 @@ class NaturalPacker(GatherPacker):
         words = [word for spec in self.layout.specs for word in key.words(spec.key)]
         keys = int_words(words, self.context.tables)
         self.context.kernels.natural.encode(x, self.table, keys, payload[: self.used_bytes])
-        payload[self.used_bytes : self.granule_bytes] = 0
+        payload[self.used_bytes : self.granule_bytes].zero_()
 
     def add_up(self, payloads: Tensor, x: Tensor) -> None:
         self.context.kernels.natural.decode(payloads.reshape(-1), payloads.shape[0], self.table, x)

@@ -158,7 +158,8 @@ class RangeFloatPacker(GatherPacker):
 
     def add_up(self, payloads: Tensor, x: Tensor) -> None:
         count = payloads.shape[0]
-        fits = payloads[:, self.code_bytes :].contiguous().view(torch.int32).flatten()
+        sent = payloads[:, self.code_bytes :].view(torch.int32)
+        fits = self.context.room("fits", *sent.shape, dtype=torch.int32).copy_(sent).flatten()
         self.context.kernels.rangefloat.decode(
             payloads.reshape(-1), count, self.table, fits, self.coder.bits, 1 / count, x
         )
@@ -179,17 +180,20 @@ class RangeFloatPacker(GatherPacker):
         """(bit pattern of max|x|, mantissa bits) of every fit; of equal errors the fewest bits win."""
         coder, count = self.coder, len(self.coder.mantissas)
         num_errors = count if count > 1 else 0
-        words = torch.zeros(
-            len(self.pieces), (coder.max is None) + num_errors, dtype=torch.int32, device=x.device
-        )
+        width = (coder.max is None) + num_errors
+        words = self.context.room("words", len(self.pieces), width, dtype=torch.int32).zero_()
         if words.numel():
             first = coder.mantissas.start
             self.context.kernels.rangefloat.measure(
                 x, self.table, coder.bits, first, num_errors, coder.max_bits, words.view(-1)
             )
-        fits = words.new_empty(len(self.pieces), 2)
-        fits[:, 0] = words[:, 0] if coder.max is None else coder.max_bits
-        fits[:, 1] = coder.mantissas.start
+        fits = self.context.room("fits", len(self.pieces), 2, dtype=torch.int32)
+        if coder.max is None:
+            fits[:, 0].copy_(words[:, 0])
+        else:
+            fits[:, 0].fill_(coder.max_bits)
+        fits[:, 1].fill_(coder.mantissas.start)
         if num_errors:
-            fits[:, 1] += words[:, -num_errors:].argmin(1)
+            least = self.context.room("least", len(self.pieces), dtype=torch.int64)
+            fits[:, 1].add_(torch.argmin(words[:, -num_errors:], 1, out=least))
         return fits.flatten()

@@ -45,7 +45,7 @@ class ScatterPacker(Packer):
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         for row, part in self._pairs(payload):
             row.encode(x, shared, key, part[: row.payload_bytes])
-            part[row.payload_bytes :] = 0
+            part[row.payload_bytes :].zero_()
 
     def tallies(self) -> dict[str, dict[str, float]]:
         return self.own.tallies()

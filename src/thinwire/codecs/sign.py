@@ -46,7 +46,7 @@ class ColumnSignPacker(GatherPacker):
 
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         bits, values = payload[: self.bit_bytes], payload[self.bit_bytes : self.used_bytes]
-        payload[self.used_bytes : self.granule_bytes] = 0
+        payload[self.used_bytes : self.granule_bytes].zero_()
         unused = torch.empty(2, self.rows.num_scales, dtype=torch.float32, device=x.device)
         self.context.kernels.sign.encode(x, self.rows.table, self.scaled, bits, unused[0], unused[1])
         both = [_values_of(matrix.of(x), self.scaled) for matrix in self.matrices]
@@ -189,33 +189,27 @@ class SignPacker(GatherPacker):
         return SignPacker(self.coder, layout, self.context)
 
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
-        both = torch.empty(2, self.rows.num_scales, dtype=torch.float32, device=x.device)
+        both = self.context.room("values", 2, self.rows.num_scales)
         bits, values = payload[: self.bit_bytes], payload[self.bit_bytes : self.used_bytes]
-        payload[self.used_bytes : self.granule_bytes] = 0
+        payload[self.used_bytes : self.granule_bytes].zero_()
         self.context.kernels.sign.encode(x, self.rows.table, self.scaled, bits, both[0], both[1])
         if self.coder.values == "rms":
             norms = torch.empty(self.rows.num_scales, dtype=torch.int32, device=x.device)
             self.context.kernels.qsgd.scales(x, self.rows.table, True, norms)
             both[1] = norms.view(torch.float32) / self.rows.roots.to(x.device)
-        values.view(torch.float32).copy_(both[1] if self.scaled else both.T.flatten())
+        values.view(torch.float32).view(self.rows.num_scales, -1).copy_(both[1:].T if self.scaled else both.T)
 
     def add_up(self, payloads: Tensor, x: Tensor) -> None:
         count = payloads.shape[0]
-        values = quotient(
-            payloads[:, self.bit_bytes : self.used_bytes].contiguous().view(torch.float32), count
-        )
+        sent = payloads[:, self.bit_bytes : self.used_bytes].view(torch.float32)
+        low, high = self.context.room("values", 2, count, self.rows.num_scales)
+        divisor = self.context.room("count", 1).fill_(count)  # a tensor: see `devices.quotient`
         if self.scaled:
-            low, high = (
-                torch.where(values.isnan(), values, -values),
-                values,
-            )  # NaN has one bit pattern everywhere
+            torch.div(sent, divisor, out=high)
+            torch.where(high.isnan(), high, -high, out=low)  # NaN has one bit pattern everywhere
         else:
-            low, high = values.view(count, -1, 2).unbind(-1)
+            torch.div(sent[:, 0::2], divisor, out=low)
+            torch.div(sent[:, 1::2], divisor, out=high)
         self.context.kernels.sign.decode(
-            payloads.reshape(-1),
-            count,
-            self.rows.table,
-            low.flatten().contiguous(),
-            high.flatten().contiguous(),
-            x,
+            payloads.reshape(-1), count, self.rows.table, low.flatten(), high.flatten(), x
         )

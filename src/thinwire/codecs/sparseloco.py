@@ -63,7 +63,7 @@ class BinsPacker(GatherPacker):
         return BinsPacker(layout, self.context)
 
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
-        payload[: self.granule_bytes] = 0
+        payload[: self.granule_bytes].zero_()
         tables = payload[self.code_bytes : self.used_bytes].view(torch.float32).view(-1, _BINS)
         for where, codes, table in zip(self.places, self.codes, tables, strict=True):
             drawn, means = _binned(x[where])

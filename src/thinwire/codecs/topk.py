@@ -191,17 +191,17 @@ class TopKPacker(GatherPacker):
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         if not self.num_values:
             return  # only empty tensors
-        values = torch.empty(self.num_values, dtype=torch.float32, device=x.device)
+        values = self.context.room("chosen", self.num_values)
         self.context.kernels.topk.select(x, self.table, payload[: self.index_bytes], values)
-        payload[self.index_bytes : self.aligned_bytes] = 0
-        payload[self.used_bytes : self.granule_bytes] = 0
+        payload[self.index_bytes : self.aligned_bytes].zero_()
+        payload[self.used_bytes : self.granule_bytes].zero_()
         words = payload[self.values_end : self.used_bytes].view(torch.int32)
         self.inner.maxima(values, words)
         self.inner.encode(values, words, key, payload[self.aligned_bytes : self.values_end])
 
     def add_up(self, payloads: Tensor, x: Tensor) -> None:
         count = payloads.shape[0]
-        values = torch.empty(count, self.num_values, dtype=torch.float32, device=x.device)
+        values = self.context.room("chosen", count, self.num_values)
         for payload, own in zip(payloads, values, strict=True):
             words = payload[self.values_end : self.used_bytes].view(torch.int32)
             self.inner.decode_local(payload[self.aligned_bytes : self.values_end], words, own)

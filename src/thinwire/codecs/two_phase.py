@@ -134,7 +134,7 @@ class TwoPhasePacker(Packer):
 
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         for row, part in zip(self.rows, payload.view(len(self.rows), -1), strict=True):
-            part[row.granule_bytes :] = 0
+            part[row.granule_bytes :].zero_()
             if row.granule_bytes:
                 row.encode(x, shared, key, part)
 

@@ -356,12 +356,14 @@ class Engine:
     def _share_context(self, flights: Sequence[InFlight]) -> None:
         """One maximum over all ranks for all lanes of the bucket: the scales that they encode under."""
         with self.clock.time("encode"):
-            own = [flight.maxima() for flight in flights]
-            words = torch.cat(own)
+            counts = [flight.bound.packer.max_words for flight in flights]
+            words = self._transport.scratch.take("maxima", 4 * sum(counts)).view(torch.int32)
+            maxima = torch.split(words, counts)
+            for flight, own in zip(flights, maxima, strict=True):
+                flight.maxima(own)
         if words.numel():
             with self.clock.time("agree"):
                 self.group.all_reduce_max(words).wait()
-        maxima = torch.split(words, [mine.numel() for mine in own])
         for flight, shared in zip(flights, maxima, strict=True):
             flight.shared = shared
 

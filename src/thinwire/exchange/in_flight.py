@@ -110,11 +110,11 @@ class InFlight:
         """Runs stage number `depth`."""
         self.values = self.bound.stages[depth].forward(self.values, sums)
 
-    def maxima(self) -> Tensor:
+    def maxima(self, words: Tensor) -> None:
         """The words of which all ranks take the maximum before encoding."""
         if self.holds and self.bound.fixed:
             self.feedback.join(self.values, self.bound.inner.pieces())
-        return self.bound.maxima(self.values)
+        self.bound.maxima(self.values, words)
 
     def chunks(self, world: int) -> list[Chunk]:
         """Its parts, ready to be encoded under the shared context."""
@@ -153,8 +153,8 @@ class InFlightByChunks(InFlight):
     def transform(self, depth: int, sums: Tensor) -> None:
         self.stage.prepare(sums)
 
-    def maxima(self) -> Tensor:
-        return self.bound.maxima(self.load.x)
+    def maxima(self, words: Tensor) -> None:
+        self.bound.maxima(self.load.x, words)
 
     def chunks(self, world: int) -> list[Chunk]:
         return [RangedChunk(self, number, world) for number in range(len(self.lane.parts))]
@@ -186,7 +186,7 @@ class Chunk:
 
     def encode(self) -> None:
         """payload = encode(values); padding is zero."""
-        self.payload[self.packer.payload_bytes :] = 0
+        self.payload[self.packer.payload_bytes :].zero_()
         self.packer.encode(self.values, self.shared, self.flight.load.key, self.payload)
 
     def keep(self) -> None:
@@ -207,7 +207,7 @@ class Chunk:
         """At the owner of a share: what all ranks encoded of it to a payload of their mean."""
         packer, load = self.packer, self.flight.load
         assert isinstance(packer, TwoPhasePacker)
-        merged[packer.owned_mean.granule_bytes :] = 0
+        merged[packer.owned_mean.granule_bytes :].zero_()
         mean = load.take("owned", packer.owned.layout.numel)
         if packer.owned.granule_bytes:
             packer.owned.decode(payloads[:, : packer.owned.granule_bytes], self.shared, mean)

@@ -72,7 +72,7 @@ def test_launches_do_not_depend_on_the_number_of_tensors(
 def test_top_k_reads_its_numbers_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside a sample and the candidates: all loads and stores are at most 1.3 times the least possible."""
     monkeypatch.syspath_prepend(TOOLS)
-    import gpu_compile
+    import gpu_compile  # type: ignore[import-not-found]
 
     select = [one for one in gpu_compile.operations() if one.name == "select"]
     loaded, stored, launches = gpu_compile.count_bytes(select)["topk.select"]

@@ -141,8 +141,8 @@ TRITON_COSTS: Mapping[str, LinkCost] = MappingProxyType(
         "sign": _moving(encode=4.19, payload=5.26),
         "natural": _moving(encode=5.15, payload=3.01),
         "rangefloat": _moving(encode=9.29, payload=15.13),
-        "topk": _moving(0.0, encode=22.25, decode=4.16, payload=0.08),
-        "dgc": _moving(0.0, encode=22.25, decode=4.16, payload=0.08),
+        "topk": _moving(0.0, encode=4.98, decode=4.16, payload=0.08),
+        "dgc": _moving(0.0, encode=4.98, decode=4.16, payload=0.08),
     }
 )
 _SHARDED_DENSE = CodecSpeed(

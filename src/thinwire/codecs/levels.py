@@ -315,7 +315,7 @@ class SharedPacker(Packer):
 
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
         scales = shared.view(torch.float32) if self.fixed_scales is None else self.fixed_scales
-        self.levels.draw(x, self._steps(scales, self._top), key, payload)
+        self.levels.draw(x, scales / self._top, key, payload)
 
     def merged_bytes(self, num_granules: int) -> int:
         return -(-num_granules * self.rows.granule_rows // self.sum_digits) * ROW * 4
@@ -328,18 +328,15 @@ class SharedPacker(Packer):
         rows_per_shard = -(-self.num_granules // shards) * self.rows.granule_rows
         words = sums.reshape(-1).view(torch.int32)
         scales = shared.view(torch.float32) if self.fixed_scales is None else self.fixed_scales
-        steps = self._steps(scales, self._sum)
+        steps = scales / self._sum
         self.levels.kernels.decode_sum(
             words, shards, rows_per_shard, self.zero, self.sum_digits, self.rows.table, steps, x
         )
 
     def decode_local(self, payload: Tensor, shared: Tensor, x: Tensor) -> None:
         scales = shared.view(torch.float32) if self.fixed_scales is None else self.fixed_scales
-        steps = self._steps(scales, self._own)
+        steps = scales / self._own
         self.levels.decode_local(payload.unsqueeze(0), steps.view(1, -1), x)
-
-    def _steps(self, scales: Tensor, by: Tensor) -> Tensor:
-        return torch.div(scales, by, out=self.context.room("steps", scales.numel()))
 
 
 class OwnPacker(GatherPacker):

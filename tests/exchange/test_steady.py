@@ -19,9 +19,10 @@ STEADY = (5, 6, 7, 8)
 PERIODS = {"sign": 2, "topk:0.1": 2}  # residuals are written beside those of the step before, to be undone
 KEYS = ["_to_copy in devices.py:sent"]  # drawn anew in every step: a captured graph would be given them
 FINITE = ["lt in devices.py:_finite"]  # one byte; it goes to the host while the next step runs
+STEPS = ["div in levels.py:encode", *KEYS, "div in levels.py:decode"]  # a float for each scale, twice
 TAKES: dict[str, list[str]] = {  # docs/background/gpu.md says the same
-    "terngrad": KEYS,
-    "qsgd:4": KEYS,
+    "terngrad": STEPS,
+    "qsgd:4": STEPS,
     "sign": FINITE,
     "natural": KEYS,
     "topk:0.1": FINITE,

@@ -324,7 +324,7 @@ class SharedPacker(Packer):
             self.levels.measure(x, words)
 
     def encode(self, x: Tensor, shared: Tensor, key: Key, payload: Tensor) -> None:
-        steps = self._steps(shared, self._top) if self.max_words else self.own_steps
+        steps = shared.view(torch.float32) / self._top if self.max_words else self.own_steps
         self.levels.draw(x, steps, key, payload)
 
     def merged_bytes(self, num_granules: int) -> int:
@@ -337,17 +337,14 @@ class SharedPacker(Packer):
         shards = sums.shape[0]
         rows_per_shard = -(-self.num_granules // shards) * self.rows.granule_rows
         words = sums.reshape(-1).view(torch.int32)
-        steps = self._steps(shared, self._sum) if self.max_words else self.sum_steps
+        steps = shared.view(torch.float32) / self._sum if self.max_words else self.sum_steps
         self.levels.kernels.decode_sum(
             words, shards, rows_per_shard, self.zero, self.sum_digits, self.rows.table, steps, x
         )
 
     def decode_local(self, payload: Tensor, shared: Tensor, x: Tensor) -> None:
-        steps = self._steps(shared if self.max_words else self._fixed_scales, self._own)
+        steps = (shared.view(torch.float32) if self.max_words else self._fixed_scales) / self._own
         self.levels.decode_local(payload.unsqueeze(0), steps.view(1, -1), x)
-
-    def _steps(self, scales: Tensor, by: Tensor) -> Tensor:
-        return torch.div(scales.view(torch.float32), by, out=self.context.room("steps", scales.numel()))
 
 
 class OwnPacker(GatherPacker):

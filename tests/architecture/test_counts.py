@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from counts import PACKAGES, TESTS, homonyms, long_files, long_functions, modules
 
-CORE_FILES, ALL_FILES = 155, 345
+CORE_FILES, ALL_FILES = 156, 345
 
 
 def test_the_core_has_few_files() -> None:

@@ -197,7 +197,8 @@ class SignPacker(GatherPacker):
             norms = torch.empty(self.rows.num_scales, dtype=torch.int32, device=x.device)
             self.context.kernels.qsgd.scales(x, self.rows.table, True, norms)
             both[1] = norms.view(torch.float32) / self.rows.roots.to(x.device)
-        values.view(torch.float32).view(self.rows.num_scales, -1).copy_(both[1:].T if self.scaled else both.T)
+        sent = both[1:] if self.scaled else both
+        values.view(torch.float32).view(self.rows.num_scales, sent.shape[0]).copy_(sent.T)
 
     def add_up(self, payloads: Tensor, x: Tensor) -> None:
         count = payloads.shape[0]

@@ -45,7 +45,8 @@ twice, and the three quickest of all codecs that the quality allows take turns. 
 safe. Asked: at most 5 % slower than plain DDP and 10 % slower than the best choice allowed, each beyond the
 spread of DDP against itself (A/A).
 
-Machine: {machines}. Commits: {commits}.
+Machine: {machines}.
+Commits: {commits}.
 
 **It holds in {held} of {count} cells.**
 

@@ -255,7 +255,7 @@ class RangedChunk(Chunk):
     def encode(self) -> None:
         flight = self.flight
         if self.turned is not None:
-            self.payload[self.packer.payload_bytes :] = 0
+            self.payload[self.packer.payload_bytes :].zero_()
             self.turned.encode(flight.load.x, self.payload)
             return
         self.stage.forward_range(flight.load.x, self.values, self.first, self.last)
